@@ -22,9 +22,11 @@ struct WrittenFormat {
   int bits = 4;
   int64_t group_size = 128;  // 0: per-channel
   bool is_symmetric = false;
+  bool has_zero_points = true;  // of any layer: not all are symmetric
   bool has_act_order = false;
   bool has_static_groups = false;
   double damp = 0.01;
+  bool is_per_tensor = false;         // FP8: a scale for each weight, else for each of its outputs
   bool is_activation_static = false;  // FP8: input scales are in the file
   int kv_bits = 16;                   // of the KV cache that the checkpoint declares
   std::vector<WrittenLayer> layers;   // all linear layers, in model order

@@ -6,7 +6,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/quant/base/written_tensors.h"
-#include "halley/quant/stored/float8_tensors.h"
 
 namespace halley {
 namespace {
@@ -32,10 +31,11 @@ const char* format_of(CodeStorage storage) {
 OrderedJson scheme_of_weights(const WrittenFormat& format, const WrittenLayer& layer,
                               CodeStorage storage) {
   const bool is_grouped = layer.group_size != 0;
+  const char* whole = format.is_per_tensor ? "tensor" : "channel";
   OrderedJson weights = {{"num_bits", layer.bits},
                          {"type", storage == CodeStorage::kFloat8 ? "float" : "int"},
                          {"symmetric", layer.is_symmetric},
-                         {"strategy", is_grouped ? "group" : "channel"},
+                         {"strategy", is_grouped ? "group" : whole},
                          {"dynamic", false}};
   if (is_grouped) {
     weights["group_size"] = layer.group_size;
@@ -130,12 +130,6 @@ std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
   }
   return {written_tensor(name + ".weight", DType::kI8, {weight.N, weight.K}, codes),
           written_tensor(name + ".weight_scale", DType::kF32, {weight.N, 1}, weight.scales)};
-}
-
-std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
-                                                     std::span<const float> weight, int64_t K,
-                                                     std::optional<float> input_scale) {
-  return encode_float8(name, weight, K, Float8Scales::kOutput, input_scale);
 }
 
 OrderedJson compressed_tensors_declaration(const WrittenFormat& format, CodeStorage storage) {

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -28,15 +26,9 @@ std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
 std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
                                                    const QuantizedWeight& weight);
 
-/// Writes float-quantized: a weight [N, K] rounded to e4m3 with per-channel scales max|w| / 448;
-/// <name>.input_scale where one is given (static activations). Throws CheckpointError where a
-/// weight is NaN or infinite.
-std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
-                                                     std::span<const float> weight, int64_t K,
-                                                     std::optional<float> input_scale);
-
-/// The quantization_config of a checkpoint whose quantized layers all have this storage. Layers
-/// with settings of their own are in a group of their setting, layers left out in `ignore`.
+/// The quantization_config of a checkpoint whose quantized layers all have this storage; the
+/// tensors of kFloat8 are those of encode_float8() (quant/stored). Layers with settings of their
+/// own are in a group of their setting, layers left out in `ignore`.
 OrderedJson compressed_tensors_declaration(const WrittenFormat& format, CodeStorage storage);
 
 }  // namespace halley

@@ -9,6 +9,7 @@
 #include "halley/core/float8.h"
 #include "halley/quant/base/testing/coded_weights_in_memory.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
+#include "halley/quant/stored/float8_tensors.h"
 #include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
@@ -71,22 +72,31 @@ TEST(FloatQuantizedEncode, IsReadBack) {
   std::vector<float> weight(N * K);
   for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.25f * static_cast<float>(i % 7) - 0.5f;
   for (const bool is_static : {false, true}) {
-    WrittenFormat format;
-    format.bits = 8;
-    format.group_size = 0;
-    format.is_symmetric = true;
-    format.is_activation_static = is_static;
-    const auto scheme = scheme_of(kQuantCompressedTensors,
-                                  compressed_tensors_declaration(format, CodeStorage::kFloat8));
-    const auto tensors = encode_float_quantized(
-        "a", weight, K, is_static ? std::optional<float>(0.5f) : std::nullopt);
-    const TensorStore store = store_of(tensors);
-    const auto stored = scheme->open(store, part_of("a", N), K);
-    EXPECT_EQ(stored->desc().activation,
-              is_static ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token);
-    const std::vector<float> values = dequantized(*stored, N, K);
-    for (size_t i = 0; i < weight.size(); ++i) {
-      EXPECT_NEAR(values[i], weight[i], std::abs(weight[i]) * 0x1p-4) << i;
+    for (const bool is_per_tensor : {false, true}) {
+      SCOPED_TRACE(str(is_static, " ", is_per_tensor));
+      WrittenFormat format;
+      format.bits = 8;
+      format.group_size = 0;
+      format.is_symmetric = true;
+      format.is_per_tensor = is_per_tensor;
+      format.is_activation_static = is_static;
+      const OrderedJson declaration = compressed_tensors_declaration(format, CodeStorage::kFloat8);
+      EXPECT_EQ(declaration["config_groups"]["group_0"]["weights"]["strategy"],
+                is_per_tensor ? "tensor" : "channel");
+      const auto scheme = scheme_of(kQuantCompressedTensors, declaration);
+      const auto tensors = encode_float8(
+          "a", weight, K, is_per_tensor ? Float8Scales::kTensor : Float8Scales::kOutput,
+          is_static ? std::optional<float>(0.5f) : std::nullopt);
+      const TensorStore store = store_of(tensors);
+      const auto stored = scheme->open(store, part_of("a", N), K);
+      EXPECT_EQ(stored->desc().tensor_names.size(), tensors.size());
+      EXPECT_EQ(stored->desc().activation,
+                is_static ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token);
+      EXPECT_EQ(stored->desc().activation_scale, is_static ? 0.5f : 0.0f);
+      const std::vector<float> values = dequantized(*stored, N, K);
+      for (size_t i = 0; i < weight.size(); ++i) {
+        EXPECT_NEAR(values[i], weight[i], std::abs(weight[i]) * 0x1p-4) << i;
+      }
     }
   }
 }

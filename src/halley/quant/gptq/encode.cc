@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/quant/base/written_tensors.h"
 
@@ -28,7 +29,13 @@ std::string pattern_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> encode_gptq(const std::string& name, const QuantizedWeight& weight) {
+GptqStorage gptq_storage(bool has_zero_points) {
+  return has_zero_points ? GptqStorage::kZero : GptqStorage::kZeroMinusOne;
+}
+
+std::vector<CheckpointTensor> encode_gptq(const std::string& name, const QuantizedWeight& weight,
+                                          GptqStorage storage) {
+  HALLEY_CHECK(storage != GptqStorage::kTiles, name);
   check_sizes(weight);
   require_bits(name, weight, {2, 3, 4, 8});
   require_multiple(name, "outputs (N)", weight.N, kSizeMultiple);
@@ -44,13 +51,14 @@ std::vector<CheckpointTensor> encode_gptq(const std::string& name, const Quantiz
     for (int64_t k = 0; k < K; ++k) column.put(k, row[k]);
   }
   const uint32_t mask = (1u << bits) - 1;
+  const uint32_t subtracted = storage == GptqStorage::kZeroMinusOne ? 1 : 0;
   const int64_t words_per_row = num_words(N, bits);
   std::vector<uint32_t> zeros(static_cast<size_t>(num_groups * words_per_row));
   for (int64_t g = 0; g < num_groups; ++g) {
     const CodeWriter row = {.words = zeros.data() + g * words_per_row, .bits = bits};
     for (int64_t n = 0; n < N; ++n) {
       const uint32_t zero = weight.zeros[static_cast<size_t>(n * num_groups + g)];
-      row.put(n, (zero - 1) & mask);
+      row.put(n, (zero - subtracted) & mask);
     }
   }
   std::vector<int32_t> groups(static_cast<size_t>(K));
@@ -72,7 +80,7 @@ OrderedJson gptq_declaration(const WrittenFormat& format) {
                              {"static_groups", format.has_static_groups},
                              {"sym", format.is_symmetric},
                              {"lm_head", false},
-                             {"checkpoint_format", "gptq"},
+                             {"checkpoint_format", name_of(gptq_storage(format.has_zero_points))},
                              {"pack_dtype", "int32"}};
   OrderedJson rules = OrderedJson::object();
   for (const WrittenLayer& layer : format.layers) {

@@ -28,28 +28,57 @@ TEST(GptqEncode, IsReadBackBitForBit) {
                                     .has_perm = has_perm && group_size != 0};
           SCOPED_TRACE(str(of));
           const QuantizedWeight weight = random_quantized_weight(of, seed++);
-          const auto tensors = encode_gptq("model.a", weight);
-          EXPECT_EQ(tensors.back().info.name, "model.a.g_idx");
-          const auto scheme = scheme_of(kQuantGptq, gptq_declaration(written_format_of(of)));
-          expect_reads_back(*scheme, "model.a", tensors, weight);
+          WrittenFormat format = written_format_of(of);
+          // A symmetric weight of a model in which others are not.
+          for (const bool has_zero_points : {true, !is_symmetric}) {
+            format.has_zero_points = has_zero_points;
+            const auto tensors = encode_gptq("model.a", weight, gptq_storage(has_zero_points));
+            EXPECT_EQ(tensors.back().info.name, "model.a.g_idx");
+            const auto scheme = scheme_of(kQuantGptq, gptq_declaration(format));
+            expect_reads_back(*scheme, "model.a", tensors, weight);
+          }
         }
       }
     }
   }
 }
 
+TEST(GptqEncode, StoresZeroPointsAsTheyAreWhereAnyIsOfItsOwn) {
+  const QuantizedCase of = {.N = 32, .K = 32};
+  QuantizedWeight weight = random_quantized_weight(of, 1);
+  std::fill(weight.zeros.begin(), weight.zeros.end(), uint8_t{0});
+  weight.zeros[1] = 5;
+  const auto first_word = [&](GptqStorage storage) {
+    uint32_t word;
+    std::memcpy(&word, encode_gptq("a", weight, storage)[1].data.data(), sizeof(word));
+    return word;
+  };
+  EXPECT_EQ(first_word(gptq_storage(true)), 0x00000050u);
+  EXPECT_EQ(first_word(gptq_storage(false)), 0xFFFFFF4Fu);  // each field masked by itself
+  WrittenFormat format;
+  format.has_zero_points = false;
+  EXPECT_EQ(gptq_declaration(format)["checkpoint_format"], "gptq");
+}
+
 TEST(GptqEncode, GivesTheBytesOfTheIndependentWriter) {
+  const auto encode = [](const std::string& name, const QuantizedWeight& weight) {
+    return encode_gptq(name, weight, GptqStorage::kZeroMinusOne);
+  };
   for (const char* name :
        {"gptq_2bit_g128_asym", "gptq_3bit_g128_asym", "gptq_4bit_g128_asym", "gptq_8bit_g128_asym",
         "gptq_4bit_g128_sym", "gptq_4bit_channel_sym", "gptq_4bit_g16_sym",
         "gptq_4bit_g32_desc_act", "gptq_3bit_g64_desc_act", "gptq_4bit_g32_zero_masked"}) {
-    expect_golden_tensors(kQuantGptq, name, encode_gptq);
+    expect_golden_tensors(kQuantGptq, name, encode);
   }
+  expect_golden_tensors(kQuantGptq, "gptq_4bit_g32_v2_asym",
+                        [](const std::string& name, const QuantizedWeight& weight) {
+                          return encode_gptq(name, weight, GptqStorage::kZero);
+                        });
 }
 
 TEST(GptqEncode, RejectsWhatOtherServersDoNotLoad) {
   const auto encode = [](const QuantizedCase& of) {
-    return [of] { encode_gptq("model.a", random_quantized_weight(of, 1)); };
+    return [of] { encode_gptq("model.a", random_quantized_weight(of, 1), GptqStorage::kZero); };
   };
   EXPECT_THAT(encode({.N = 48, .K = 64}),
               ThrowsMessage<UnsupportedError>(
@@ -76,7 +105,7 @@ TEST(GptqDeclaration, HasTheFieldsAndRulesOfGptqModel) {
   EXPECT_EQ(gptq_declaration(format).dump(),
             R"({"quant_method":"gptq","bits":4,"group_size":128,"damp_percent":0.05,)"
             R"("desc_act":true,"static_groups":false,"sym":false,"lm_head":false,)"
-            R"("checkpoint_format":"gptq","pack_dtype":"int32","dynamic":{)"
+            R"("checkpoint_format":"gptq_v2","pack_dtype":"int32","dynamic":{)"
             R"("-:^model\\.layers\\.0\\.o_proj$":{},)"
             R"("+:^model\\.layers\\.0\\.down_proj$":{"bits":8,"group_size":-1,"sym":false}}})");
 }
@@ -89,10 +118,10 @@ TEST(GptqDeclaration, IsReadAsItIsMeant) {
                    {.name = "m.b", .bits = 8, .group_size = 0, .is_symmetric = true}};
   const auto scheme = scheme_of(kQuantGptq, gptq_declaration(format));
   const QuantizedWeight four = random_quantized_weight({.N = 32, .K = 64, .group_size = 32}, 1);
-  expect_reads_back(*scheme, "m.a", encode_gptq("m.a", four), four);
+  expect_reads_back(*scheme, "m.a", encode_gptq("m.a", four, GptqStorage::kZero), four);
   const QuantizedWeight eight =
       random_quantized_weight({.N = 32, .K = 64, .bits = 8, .is_symmetric = true}, 2);
-  expect_reads_back(*scheme, "m.b", encode_gptq("m.b", eight), eight);
+  expect_reads_back(*scheme, "m.b", encode_gptq("m.b", eight, GptqStorage::kZero), eight);
   EXPECT_EQ(scheme->expected_tensors(part_of("m.a2", 32), 64)[0].name, "m.a2.weight");
   LinearSpec::Part head = part_of("lm_head", 32);
   head.is_usually_dense = true;

@@ -12,7 +12,6 @@
 #include "halley/quant/awq/encode.h"
 #include "halley/quant/compressed_tensors/encode.h"
 #include "halley/quant/fmpq/encode.h"
-#include "halley/quant/fp8/encode.h"
 #include "halley/quant/gptq/encode.h"
 #include "halley/quant/methods/block_clip.h"
 #include "halley/quant/methods/dense_types.h"
@@ -176,14 +175,17 @@ void measure_errors(LayerInWork& layer, const LayerWeights& weights,
 }
 
 std::optional<OrderedJson> declaration_of(const Recipe& recipe,
+                                          std::span<const LayerOverride> overrides,
                                           std::span<const WrittenLayer> written,
                                           const ModelTotals* totals) {
   const WrittenFormat format = {.bits = recipe.bits,
                                 .group_size = recipe.group_size,
                                 .is_symmetric = recipe.is_symmetric,
+                                .has_zero_points = has_zero_points(recipe, overrides),
                                 .has_act_order = recipe.has_act_order && !recipe.has_static_groups,
                                 .has_static_groups = recipe.has_static_groups,
                                 .damp = recipe.damp,
+                                .is_per_tensor = recipe.format == WeightFormat::kFp8Tensor,
                                 .is_activation_static = recipe.is_activation_static,
                                 .kv_bits = recipe.kv_bits,
                                 .layers = {written.begin(), written.end()}};
@@ -199,9 +201,8 @@ std::optional<OrderedJson> declaration_of(const Recipe& recipe,
     case WeightFormat::kInt8:
       return compressed_tensors_declaration(format, CodeStorage::kInt8);
     case WeightFormat::kFp8Channel:
-      return compressed_tensors_declaration(format, CodeStorage::kFloat8);
     case WeightFormat::kFp8Tensor:
-      return fp8_declaration(format);
+      return compressed_tensors_declaration(format, CodeStorage::kFloat8);
     case WeightFormat::kQoq:
       return qoq_declaration(format);
     case WeightFormat::kFmpq:

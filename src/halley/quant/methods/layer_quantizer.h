@@ -59,6 +59,7 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
 /// The declaration of a checkpoint with these layers, as config.json's quantization_config; nothing
 /// where weights stay as they are. `totals` are those of the whole model, where they are known.
 std::optional<OrderedJson> declaration_of(const Recipe& recipe,
+                                          std::span<const LayerOverride> overrides,
                                           std::span<const WrittenLayer> written,
                                           const ModelTotals* totals = nullptr);
 

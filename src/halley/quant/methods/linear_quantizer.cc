@@ -11,7 +11,6 @@
 #include "halley/quant/awq/encode.h"
 #include "halley/quant/compressed_tensors/encode.h"
 #include "halley/quant/fmpq/encode.h"
-#include "halley/quant/fp8/encode.h"
 #include "halley/quant/gptq/encode.h"
 #include "halley/quant/methods/dense_types.h"
 #include "halley/quant/nestedfp/encode.h"
@@ -185,7 +184,7 @@ std::vector<CheckpointTensor> encode(const LinearJob& job, const std::string& na
                                      const QuantizedWeight& weight) {
   switch (job.recipe.format) {
     case WeightFormat::kGptq:
-      return encode_gptq(name, weight);
+      return encode_gptq(name, weight, gptq_storage(has_zero_points(job.recipe, job.overrides)));
     case WeightFormat::kAwq:
       return encode_awq(name, weight);
     case WeightFormat::kPackedInt:
@@ -247,9 +246,10 @@ void quantize_fp8(LayerInWork& layer, const LinearJob& job, const Target& target
   }
   const std::span<const float> w = layer.tensors.f32(target.name + ".weight");
   const int64_t K = job.spec.in_features;
-  append(result, job.recipe.format == WeightFormat::kFp8Tensor
-                     ? encode_fp8(target.name, w, K, input_scale)
-                     : encode_float_quantized(target.name, w, K, input_scale));
+  const bool is_per_tensor = job.recipe.format == WeightFormat::kFp8Tensor;
+  append(result,
+         encode_float8(target.name, w, K,
+                       is_per_tensor ? Float8Scales::kTensor : Float8Scales::kOutput, input_scale));
 }
 
 /// False: an exception, which stays in f16, or as it is where a value overflows f16.

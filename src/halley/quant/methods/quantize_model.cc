@@ -176,7 +176,7 @@ class ModelQuantizer {
     summarize();
     const ModelTotals totals = {.s4_share = summary_.s4_share,
                                 .rounded = rounded_model_of(summary_.roundings)};
-    if (auto declaration = declaration_of(job_.recipe, written_, &totals)) {
+    if (auto declaration = declaration_of(job_.recipe, job_.overrides, written_, &totals)) {
       config["quantization_config"] = std::move(*declaration);
     }
     summary_.written_bytes = folder.finish(shards, config, job_.model_dir);
@@ -269,6 +269,10 @@ class ModelQuantizer {
          .num_sequences_max = std::max<int64_t>(1, kBlockTokens / run_->sequence_length())});
   }
 
+  std::optional<OrderedJson> declare(const LayerResult& result) const {
+    return declaration_of(job_.recipe, job_.overrides, result.written);
+  }
+
   void run_written(int64_t index, const LayerWeights& weights) {
     run_->run_layer(index, weights,
                     {.is_kept = true, .kv_dtype = kv_dtype_for(job_.recipe.kv_bits)});
@@ -281,8 +285,7 @@ class ModelQuantizer {
       result = result_of(*note);
       if (run_) {
         const auto stored = open_checkpoint_weights(folder.shard_path(shard));
-        run_written(index,
-                    load(*stored, config_of(declaration_of(job_.recipe, result.written)), index));
+        run_written(index, load(*stored, config_of(declare(result)), index));
       }
       ++summary_.num_layers_resumed;
     } else {
@@ -347,8 +350,7 @@ class ModelQuantizer {
     for (const CheckpointTensor& tensor : result.tensors) {
       written.set(tensor.info.name, tensor.info.dtype, tensor.info.shape, tensor.data);
     }
-    const LayerWeights weights =
-        load(written, config_of(declaration_of(recipe, result.written)), index);
+    const LayerWeights weights = load(written, config_of(declare(result)), index);
     measure_errors(layer, weights, result.reports);
     if (run_) run_written(index, weights);
     return result;

@@ -39,8 +39,7 @@ constexpr std::array<Recipe, 9> kRecipes = {{
      .block_output = Smoothing::kAlpha,
      .alpha_output = 0.5},
     {.method = "fp8",
-     .description = "e4m3 weights and activations; compressed-tensors (float-quantized), or fp8 "
-                    "files with per-tensor scales",
+     .description = "e4m3 weights and activations; compressed-tensors (float-quantized)",
      .format = WeightFormat::kFp8Channel,
      .bits = 8,
      .group_size = 0,
@@ -294,6 +293,12 @@ std::string describe(const Recipe& recipe) {
   if (recipe.has_act_order) text += str(separator, "act order");
   if (recipe.kv_bits != 16) text += str("; KV cache ", recipe.kv_bits, " bits");
   return text;
+}
+
+bool has_zero_points(const Recipe& recipe, std::span<const LayerOverride> overrides) {
+  return !recipe.is_symmetric ||
+         std::any_of(overrides.begin(), overrides.end(),
+                     [](const LayerOverride& change) { return change.is_symmetric == false; });
 }
 
 LayerOverride parse_layer_override(const std::string& text) {

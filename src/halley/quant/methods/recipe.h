@@ -19,7 +19,7 @@ enum class WeightFormat : uint8_t {
   kPackedInt,   // compressed-tensors pack-quantized
   kInt8,        // compressed-tensors int-quantized, W8A8
   kFp8Channel,  // compressed-tensors float-quantized
-  kFp8Tensor,
+  kFp8Tensor,   // the same with per-tensor scales
   kQoq,
   kFmpq,
   kNestedFp,
@@ -112,6 +112,9 @@ struct LayerOverride {
   std::optional<int64_t> group_size = {};
   std::optional<bool> is_symmetric = {};
 };
+
+/// Whether any layer may be asymmetric: the recipe is, or an override asks for it.
+bool has_zero_points(const Recipe& recipe, std::span<const LayerOverride> overrides);
 
 /// "PATTERN=none" or "PATTERN=bits=8,group=64,sym,asym". Throws InputError.
 LayerOverride parse_layer_override(const std::string& text);

@@ -53,12 +53,12 @@ std::vector<CheckpointTensor> encode_float8(const std::string& name, std::span<c
   }
   std::vector<CheckpointTensor> tensors = {
       written_tensor(name + ".weight", DType::kF8E4M3, {N, K}, codes),
-      written_tensor(name + ".weight_scale", DType::kF32, is_per_tensor ? Shape{} : Shape{N, 1},
+      written_tensor(name + ".weight_scale", DType::kF32, is_per_tensor ? Shape{1} : Shape{N, 1},
                      row_scales)};
   if (input_scale) {
     HALLEY_CHECK(std::isfinite(*input_scale) && *input_scale >= kScaleMin, name, *input_scale);
     tensors.push_back(
-        written_tensor(name + ".input_scale", DType::kF32, {}, std::vector<float>{*input_scale}));
+        written_tensor(name + ".input_scale", DType::kF32, {1}, std::vector<float>{*input_scale}));
   }
   return tensors;
 }

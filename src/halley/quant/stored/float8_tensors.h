@@ -1,4 +1,4 @@
-// Rounds a weight to 8-bit floats, and makes the tensors that fp8 and compressed-tensors share.
+// Rounds a weight to 8-bit floats, and makes the tensors of compressed-tensors' float-quantized.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ enum class Float8Scales : uint8_t { kTensor, kOutput };
 float e4m3_scale(float max_abs);
 
 /// Rounds a weight [N, K] to nearest: <name>.weight f8_e4m3 [N, K] and <name>.weight_scale f32,
-/// [] or [N, 1]; with the scale of static activations (above zero, as e4m3_scale() has it)
-/// <name>.input_scale f32 []. Throws CheckpointError with layer and index of a weight that is NaN
-/// or infinite.
+/// [1] or [N, 1]; with the scale of static activations (above zero, as e4m3_scale() has it)
+/// <name>.input_scale f32 [1]. transformers compares these shapes with its own. Throws
+/// CheckpointError with layer and index of a weight that is NaN or infinite.
 std::vector<CheckpointTensor> encode_float8(const std::string& name, std::span<const float> weight,
                                             int64_t K, Float8Scales scales,
                                             std::optional<float> input_scale);

@@ -34,6 +34,7 @@ TEST(Float8Tensors, CodesAreTheNearestOfAll) {
     const auto tensors = encode_float8("a", weight, 40, scales, std::nullopt);
     ASSERT_EQ(tensors.size(), 2u);
     const std::vector<float> found = numbers_in(tensors[1]);
+    EXPECT_EQ(tensors[1].info.shape, scales == Float8Scales::kTensor ? Shape{1} : (Shape{5, 1}));
     ASSERT_EQ(found.size(), scales == Float8Scales::kTensor ? 1u : 5u);
     for (size_t i = 0; i < weight.size(); ++i) {
       const double scale = found[found.size() == 1 ? 0 : i / 40];
@@ -59,7 +60,7 @@ TEST(Float8Tensors, LargestNumbersFillTheRangeAndZerosStayZero) {
   EXPECT_EQ(tensors[0].info.shape, (Shape{3, 2}));
   EXPECT_EQ(tensors[1].info.shape, (Shape{3, 1}));
   EXPECT_EQ(tensors[2].info.name, "a.input_scale");
-  EXPECT_EQ(tensors[2].info.shape, Shape{});
+  EXPECT_EQ(tensors[2].info.shape, Shape{1});
   EXPECT_THAT(numbers_in(tensors[1]), ElementsAre(3.0f / 448, 1.0f, 0x1p-100f));
   EXPECT_THAT(numbers_in(tensors[2]), ElementsAre(0.5f));
   EXPECT_EQ(tensors[0].data[0], std::byte{0xFE});
