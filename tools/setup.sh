@@ -18,6 +18,8 @@
 #                           matchers_test (100 MB, without PyTorch; not from Debian)
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
 #                           .venv/serve, for the tests of their names (not from Debian)
+#   tools/setup.sh --loader-tests  also transformers, compressed-tensors, GPTQModel and Optimum, with
+#                           PyTorch, into .venv/loaders, for loaders_test (6 GB, not from Debian)
 #   tools/setup.sh --deploy-tests  also nginx, and Ray Serve and kubernetes-validate into
 #                           .venv/deploy, for ray_test, nginx_replicas_test and
 #                           kubernetes_schemas_test (600 MB, Ray is not from Debian)
@@ -30,7 +32,7 @@ libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev li
 libgmock-dev python3-jsonschema python3-yaml"
 case "${1:-}" in
   "") ;;
-  --python | --torch) packages="$packages python3-venv python3-dev" ;;
+  --python | --torch | --loader-tests) packages="$packages python3-venv python3-dev" ;;
   --numpy) packages="$packages python3-numpy" ;;
   --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
   --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
@@ -39,7 +41,7 @@ libclang-rt-14-dev clang-format clang-tidy" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
     echo "usage: tools/setup.sh [--numpy | --mpi | --python | --torch | --serve-tests |" \
-      "--client-tests | --matcher-tests | --deploy-tests | --dev]" >&2
+      "--client-tests | --matcher-tests | --loader-tests | --deploy-tests | --dev]" >&2
     exit 2
     ;;
 esac
@@ -105,6 +107,13 @@ install_clients() {
     .venv/torch/bin/pip install --quiet --disable-pip-version-check torch==2.9.1 \
       transformers==4.57.6 numpy pytest==9.2.0
     say "PyTorch and transformers are in .venv/torch"
+  fi
+  if [ "$1" = --loader-tests ]; then
+    [ -x .venv/loaders/bin/python ] || python3 -m venv .venv/loaders
+    # compressed-tensors 0.18 to 0.20 cannot load zero points of packed weights.
+    .venv/loaders/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 \
+      transformers==5.23.0 compressed-tensors==0.17.1 gptqmodel==7.7.0 optimum==2.3.0
+    say "transformers, compressed-tensors and GPTQModel are in .venv/loaders"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve
