@@ -296,7 +296,8 @@ TEST_P(RotatedSize, KeepsTheLogits) {
             kTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, RotatedSize, testing::Values(12, 20, 28, 80, 96, 112));
+INSTANTIATE_TEST_SUITE_P(Sizes, RotatedSize,
+                         testing::Values(12, 20, 28, 36, 44, 60, 72, 80, 96, 112));
 
 TEST(RotatedSource, ComputesAgainWhatWasReleased) {
   const TestedModel model("models/llama_mha_tied");
@@ -338,10 +339,10 @@ TEST(RotatedSource, SaysWhyAModelCannotBeRotated) {
   EXPECT_EQ(why_not_rotate(TestedModel("models/gemma2").config),
             "its blocks have norms behind them, whose gains cannot be folded");
   const TestedModel odd("model_options/llama_biases",
-                        [](Json& config) { config["hidden_size"] = 72; });
+                        [](Json& config) { config["hidden_size"] = 52; });
   EXPECT_EQ(why_not_rotate(odd.config),
-            "there is no Hadamard matrix here of its hidden size 72 (expected a power of two times "
-            "1, 12, 20 or 28)");
+            "there is no Hadamard matrix here of its hidden size 52 (expected a power of two times "
+            "1, 12, 20, 28, 36, 44 or 60)");
 }
 
 std::vector<std::string> names_of(const std::vector<ScalePoint>& points) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "halley/base/check.h"
@@ -11,20 +12,25 @@
 namespace halley {
 namespace {
 
-constexpr std::array<int64_t, 4> kBuiltIn = {1, 12, 20, 28};
-constexpr int64_t kBuiltInMax = 28;
+/// A size that is built in: 1, or one of Paley's constructions.
+struct BuiltIn {
+  int64_t size = 1;
+  bool is_second = false;  // the construction
+};
+constexpr std::array<BuiltIn, 7> kBuiltIn = {{{1}, {12}, {20}, {28, true}, {36, true}, {44}, {60}}};
+constexpr int64_t kBuiltInMax = 60;
 /// The last butterflies of a power of two are done as one small matmul, which compilers vectorize.
 constexpr int64_t kSylvester = 8;
 constexpr int64_t kTaskRows = 8;  // rows of a task: enough work for one, tasks for all threads
 
-/// The built-in size m with n = 2^a m, or 0.
-int64_t built_in_of(int64_t n) {
-  for (const int64_t m : kBuiltIn) {
-    if (n < m || n % m != 0) continue;
-    const int64_t power = n / m;
-    if ((power & (power - 1)) == 0) return m;
+/// The built-in size m with n = 2^a m, or nothing.
+std::optional<BuiltIn> built_in_of(int64_t n) {
+  for (const BuiltIn& built_in : kBuiltIn) {
+    if (n < built_in.size || n % built_in.size != 0) continue;
+    const int64_t power = n / built_in.size;
+    if ((power & (power - 1)) == 0) return built_in;
   }
-  return 0;
+  return std::nullopt;
 }
 
 /// The quadratic character of x modulo the prime q: 0 for 0, 1 for squares, -1 for others.
@@ -46,10 +52,12 @@ float conference(int64_t i, int64_t j, int64_t q, float corner) {
 
 /// Paley's constructions (R. Paley, On orthogonal matrices, 1933). The first, for primes q of the
 /// form 4t + 3: Q is skew, with -1 in the corner so is C, and I + C is a Hadamard matrix of order
-/// q + 1; 12 and 20 are made of 11 and 19. The second, for q of the form 4t + 1: Q and C are
-/// symmetric, and C (x) [1 1; 1 -1] + I (x) [1 -1; -1 -1] has order 2 (q + 1); 28 is made of 13.
+/// q + 1; 12, 20, 44 and 60 are made of 11, 19, 43 and 59. The second, for q of the form 4t + 1: Q
+/// and C are symmetric, and C (x) [1 1; 1 -1] + I (x) [1 -1; -1 -1] has order 2 (q + 1); 28 and 36
+/// are made of 13 and 17.
 /// Powers of two: Sylvester's, minus where i and j have an odd number of ones in common.
-std::vector<float> build_matrix(int64_t m) {
+std::vector<float> build_matrix(const BuiltIn& built_in) {
+  const int64_t m = built_in.size;
   std::vector<float> matrix;
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < m; ++j) {
@@ -57,7 +65,7 @@ std::vector<float> build_matrix(int64_t m) {
         matrix.push_back(std::popcount(static_cast<uint64_t>(i & j)) % 2 == 0 ? 1.0f : -1.0f);
         continue;
       }
-      if (m < kBuiltInMax) {
+      if (!built_in.is_second) {
         matrix.push_back((i == j ? 1.0f : 0.0f) + conference(i, j, m - 1, -1.0f));
         continue;
       }
@@ -97,11 +105,11 @@ void transform_row(float* x, int64_t n, const std::vector<float>& small, int64_t
   }
 }
 
-/// The size of the small matrix for rows of size n.
-int64_t small_size(int64_t n) {
-  const int64_t m = built_in_of(n);
-  HALLEY_CHECK(m != 0, n);
-  return m == 1 ? std::min(n, kSylvester) : m;
+/// The small matrix for rows of size n.
+BuiltIn small_matrix_of(int64_t n) {
+  const std::optional<BuiltIn> built_in = built_in_of(n);
+  HALLEY_CHECK(built_in.has_value(), n);
+  return built_in->size == 1 ? BuiltIn{std::min(n, kSylvester)} : *built_in;
 }
 
 void transform_rows(ExecContext& context, Matrix x, const std::vector<float>& small, int64_t m) {
@@ -116,11 +124,11 @@ void transform_rows(ExecContext& context, Matrix x, const std::vector<float>& sm
 
 }  // namespace
 
-bool has_hadamard(int64_t n) { return built_in_of(n) != 0; }
+bool has_hadamard(int64_t n) { return built_in_of(n).has_value(); }
 
 void apply_hadamard(ExecContext& context, Matrix x) {
-  const int64_t m = small_size(x.num_cols);
-  transform_rows(context, x, build_matrix(m), m);
+  const BuiltIn small = small_matrix_of(x.num_cols);
+  transform_rows(context, x, build_matrix(small), small.size);
 }
 
 }  // namespace halley

@@ -8,7 +8,7 @@
 
 namespace halley {
 
-/// Whether n is 2^a * m with m one of the sizes that are built in: 1, 12, 20, 28.
+/// Whether n is 2^a * m with m one of the sizes that are built in: 1, 12, 20, 28, 36, 44, 60.
 bool has_hadamard(int64_t n);
 
 /// Every row x becomes x H, H the n x n Hadamard matrix divided by sqrt(n) (Sylvester's for the

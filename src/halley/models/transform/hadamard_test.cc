@@ -88,13 +88,14 @@ TEST_P(Hadamard, HasTheSameBitsForAnyThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Hadamard,
-                         testing::Values(1, 2, 4, 12, 20, 24, 28, 40, 64, 96, 112, 128));
+                         testing::Values(1, 2, 4, 12, 20, 24, 28, 36, 40, 44, 60, 64, 72, 96, 112,
+                                         128));
 
 TEST(HadamardSizes, AreThoseWithABuiltInFactor) {
-  for (const int64_t n : {896, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 8192}) {
+  for (const int64_t n : {576, 896, 960, 1408, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 8192}) {
     EXPECT_TRUE(has_hadamard(n)) << n;
   }
-  for (const int64_t n : {-4, 0, 3, 6, 7, 10, 14, 36, 60, 100, 144, 4095, 6656}) {
+  for (const int64_t n : {-4, 0, 3, 6, 7, 10, 14, 30, 52, 100, 4095, 6656}) {
     EXPECT_FALSE(has_hadamard(n)) << n;
   }
 }

@@ -215,7 +215,7 @@ std::string why_not_rotate(const DecoderConfig& config) {
   }
   if (!has_hadamard(config.hidden_size)) {
     return str("there is no Hadamard matrix here of its hidden size ", config.hidden_size,
-               " (expected a power of two times 1, 12, 20 or 28)");
+               " (expected a power of two times 1, 12, 20, 28, 36, 44 or 60)");
   }
   return {};
 }

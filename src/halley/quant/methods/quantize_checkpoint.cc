@@ -74,7 +74,7 @@ QuantizedCheckpoint quantize_checkpoint(
     const std::function<void(const QuantizeProgress&)>& on_progress) {
   RecipeChanges changes = options.changes;
   changes.has_calibration = options.text.has_value();
-  const Recipe recipe = make_recipe(options.method, changes);
+  Recipe recipe = make_recipe(options.method, changes);
   QuantizeJob job = {.model_dir = check_model_dir(options.model),
                      .out_dir = options.out,
                      .recipe = recipe,
@@ -90,6 +90,7 @@ QuantizedCheckpoint quantize_checkpoint(
   job.fingerprint = fingerprint_of(options, recipe, *source, job.tokens);
   QuantizeSummary summary = quantize_model(context, config, *source, job, on_progress);
   note_left_out(options, recipe, summary.notes);
+  recipe.group_size = summary.group_size;
   return {recipe, std::move(summary), options.out};
 }
 

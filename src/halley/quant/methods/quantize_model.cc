@@ -19,6 +19,7 @@
 #include "halley/models/transform/scale_points.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/methods/dense_types.h"
+#include "halley/quant/methods/group_fit.h"
 #include "halley/quant/methods/output_folder.h"
 
 namespace halley {
@@ -150,6 +151,11 @@ class ModelQuantizer {
     // The whole model is checked before hours of work.
     plan_model(config, source);
     if (job.recipe.is_rotated) rotate();
+    if (const auto fit = fit_group_size(job_.recipe, job_.overrides, config_)) {
+      job_.recipe.group_size = fit->group_size;
+      summary_.notes.push_back(fit->note);
+    }
+    summary_.group_size = job_.recipe.group_size;
   }
 
   QuantizeSummary run() {
@@ -368,7 +374,7 @@ class ModelQuantizer {
 
   ExecContext& context_;
   const TensorSource& original_;
-  const QuantizeJob& job_;
+  QuantizeJob job_;
   const std::function<void(const QuantizeProgress&)>& on_progress_;
   DecoderConfig config_;
   std::unique_ptr<TensorSource> rotated_;

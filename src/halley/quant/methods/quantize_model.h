@@ -41,6 +41,7 @@ struct QuantizeSummary {
   std::vector<RoundingReport> roundings;
   bool is_calibrated = false;  // errors were measured on calibration tokens
   std::vector<std::string> notes;
+  int64_t group_size = 0;  // the recipe's, or the one that fits the model's sizes
   double source_bytes = 0, written_bytes = 0;
   double s4_share = 0;  // W4A4 multiply-accumulates of quantized layers
   double seconds = 0;

@@ -234,6 +234,7 @@ Recipe make_recipe(const std::string& method, const RecipeChanges& changes) {
   Recipe recipe = find_recipe(method);
   change(changes.bits, recipe.bits);
   change(changes.group_size, recipe.group_size);
+  recipe.is_group_size_given = changes.group_size.has_value();
   recipe.group_size = std::max<int64_t>(recipe.group_size, 0);
   change(changes.is_symmetric, recipe.is_symmetric);
   change(changes.has_act_order, recipe.has_act_order);

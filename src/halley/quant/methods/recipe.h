@@ -38,7 +38,8 @@ struct Recipe {
   const char* description = "";
   WeightFormat format = WeightFormat::kGptq;
   int bits = 4;
-  int64_t group_size = 128;  // 0: per-channel
+  int64_t group_size = 128;          // 0: per-channel
+  bool is_group_size_given = false;  // by the user: it is not fitted to the model's sizes
   bool is_symmetric = false;
   bool is_rotated = false;                    // of the residual stream, by Hadamard matrices
   Smoothing block_input = Smoothing::kNone;   // of the inputs of q/k/v and gate/up
