@@ -6,6 +6,7 @@
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/quant/auto_round/auto_round.h"
 #include "halley/quant/awq/awq.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
 #include "halley/quant/fmpq/fmpq.h"
@@ -37,7 +38,9 @@ std::string known_names() {
   return str(names, ", ", kMixedMethod);
 }
 
-std::unique_ptr<QuantScheme> detect_one(const QuantConfig& config, const TensorSource& source) {
+std::unique_ptr<QuantScheme> detect_one(const QuantConfig& declared, const TensorSource& source) {
+  const auto translated = translate_auto_round(declared);
+  const QuantConfig& config = translated ? *translated : declared;
   std::unique_ptr<QuantScheme> scheme;
   for (const QuantFormat* format : kFormats) {
     std::unique_ptr<QuantScheme> found = format->detect(config, source);

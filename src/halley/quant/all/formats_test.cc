@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
+#include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/quant/base/linear_loader.h"
 #include "halley/quant/base/linear_spec.h"
@@ -30,6 +31,16 @@ TEST(QuantFormats, UnknownQuantizationIsRejectedByName) {
                                       "expected one of none, "),
                   testing::EndsWith("got \"hq\\nq\". Use another quantization of this model, or "
                                     "the unquantized one."))));
+}
+
+TEST(QuantFormats, AutoRoundIsGptqOrAwq) {
+  const auto name_of = [](const std::string& more) {
+    return std::string(detect(str(R"({"quantization_config": {"quant_method": "auto-round", )",
+                                  R"("bits": 4, "group_size": 32)", more, "}}"))
+                           ->format_name());
+  };
+  EXPECT_EQ(name_of(""), "gptq");
+  EXPECT_EQ(name_of(R"(, "packing_format": "auto_round:auto_awq")"), "awq");
 }
 
 TEST(QuantFormats, DeclarationWithoutMethodNamesTheField) {

@@ -72,13 +72,16 @@ void AwqSettings::read_storage(const HfConfig& fields) {
     if (name == version.name) storage_ = version.storage;
   }
   if (storage_) return;
-  const bool is_tiles = name == "marlin";
-  reject_as(
-      fields, field,
-      str("expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got ", quote(name), ". ",
-          is_tiles ? "Marlin tiles with zero points are not read; use a checkpoint of version "
-                     "gemm."
-                   : "Use a checkpoint of version gemm."));
+  const char* advice = "Use a checkpoint of version gemm.";
+  if (name == "marlin") {
+    advice = has_zero_points_
+                 ? "Marlin tiles with zero points are not read; use a checkpoint of version gemm."
+                 : "Its tiles without zero points are those of GPTQ: state quant_method gptq, "
+                   "checkpoint_format marlin and sym true, and leave out version and zero_point.";
+  }
+  reject_as(fields, field,
+            str("expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got ", quote(name), ". ",
+                advice));
 }
 
 int64_t AwqSettings::inputs_per_group(int64_t K) const {

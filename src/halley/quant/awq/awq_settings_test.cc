@@ -87,6 +87,11 @@ TEST(AwqSettings, RejectsWhatCannotBeRead) {
   expect_error<UnsupportedError>(R"("bits": 4, "group_size": 128, "version": "marlin")",
                                  "version': expected gemm, gemv, gemv_fast, llm-awq, exllama or "
                                  "ipex, got \"marlin\". Marlin tiles with zero points");
+  expect_error<UnsupportedError>(
+      R"("bits": 4, "group_size": 128, "zero_point": false, "version": "marlin")",
+      "version': expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got \"marlin\". Its "
+      "tiles without zero points are those of GPTQ: state quant_method gptq, "
+      "checkpoint_format marlin and sym true");
   expect_error<UnsupportedError>(R"("bits": 4, "group_size": 128, "version": "some")",
                                  "version': expected gemm, gemv, gemv_fast, llm-awq, exllama or "
                                  "ipex, got \"some\". Use a checkpoint of version gemm.");

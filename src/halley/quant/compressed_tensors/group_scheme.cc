@@ -18,13 +18,10 @@ struct RejectedStorage {
   std::string_view format;
   const char* advice;
 };
-constexpr std::array<RejectedStorage, 9> kRejectedStorages = {{
+constexpr std::array<RejectedStorage, 8> kRejectedStorages = {{
     {"dense",
      "The weights were not compressed: save the model with save_compressed=True, or "
      "remove quantization_config to run it in full precision."},
-    {"naive-quantized",
-     "Save the model again with a current llm-compressor, which writes "
-     "int-quantized or float-quantized."},
     {"marlin-24",
      "Its weights are 2:4 sparse: quantize the model again without sparsity, as "
      "pack-quantized."},
@@ -38,16 +35,23 @@ constexpr std::array<RejectedStorage, 9> kRejectedStorages = {{
     {"mxfp4", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
 }};
 
-CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
-  const std::string format = group.string_or("format", whole_format);
+/// The format of the group, else of the whole. "naive-quantized" holds one value in each byte or
+/// 8-bit float, as int-quantized and float-quantized do, and the type of the weights says which.
+CodeStorage storage_of(const HfConfig& group, const HfConfig& whole, const HfConfig& weights) {
+  const HfConfig& owner = group.has("format") ? group : whole;
+  const std::string format = owner.string_or("format", "");
   if (format == "pack-quantized") return CodeStorage::kPacked;
   if (format == "int-quantized") return CodeStorage::kInt8;
   if (format == "float-quantized") return CodeStorage::kFloat8;
   if (format == "nvfp4-pack-quantized") return CodeStorage::kNvFp4;
   if (format == "mxfp4-pack-quantized") return CodeStorage::kMxFp4;
+  if (format == "naive-quantized") {
+    return weights.string_or("type", "int") == "float" ? CodeStorage::kFloat8 : CodeStorage::kInt8;
+  }
   const std::string expected =
-      str("\"pack-quantized\", \"int-quantized\", \"float-quantized\", \"nvfp4-pack-quantized\" or "
-          "\"mxfp4-pack-quantized\" here or for the whole configuration");
+      "\"pack-quantized\", \"int-quantized\", \"float-quantized\", \"naive-quantized\", "
+      "\"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\" for the group or the whole "
+      "configuration";
   if (format.empty() || format == "mixed-precision") {
     fail_field(group, "format", expected, "State it for each group.");
   }
@@ -55,9 +59,7 @@ CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
       std::find_if(kRejectedStorages.begin(), kRejectedStorages.end(),
                    [&](const RejectedStorage& storage) { return storage.format == format; });
   const std::string advice = rejected == kRejectedStorages.end() ? kRequantize : rejected->advice;
-  reject_field(
-      group, "format", expected,
-      group.has("format") ? advice : str("(For the whole: ", quote(format), ".) ", advice));
+  reject_field(owner, "format", expected, advice);
 }
 
 void read_type(const HfConfig& weights, GroupScheme& scheme) {
@@ -216,17 +218,30 @@ ActivationQuant activation_of(const HfConfig& group) {
   return is_float ? ActivationQuant::kE4m3Static : ActivationQuant::kS8Static;
 }
 
+/// Integers and 8-bit floats are not multiplied with each other (W4AFP8, say).
+void check_types_agree(const HfConfig& group, const GroupScheme& scheme) {
+  if (scheme.activation == ActivationQuant::kNone) return;
+  const bool is_float = scheme.storage == CodeStorage::kFloat8;
+  const bool is_int_input = scheme.activation == ActivationQuant::kS8Token ||
+                            scheme.activation == ActivationQuant::kS8Static;
+  if (is_float != is_int_input) return;
+  reject_field(*group.object("input_activations"), "type",
+               is_float ? "\"float\" for activations of floating-point weights"
+                        : "\"int\" for activations of integer weights",
+               kRequantize);
+}
+
 }  // namespace
 
-GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) {
+GroupScheme read_group_scheme(const HfConfig& group, const HfConfig& whole) {
   GroupScheme scheme;
   scheme.path = group.prefix().substr(0, group.prefix().size() - 1);
-  scheme.storage = storage_of(group, format);
   const auto weights = group.object("weights");
   if (!weights) {
     fail_field(group, "weights", "the scheme of the weights",
                "State it; activations alone are not quantized here.");
   }
+  scheme.storage = storage_of(group, whole, *weights);
   read_type(*weights, scheme);
   read_strategy(*weights, scheme);
   read_perm(*weights, scheme);
@@ -249,6 +264,7 @@ GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) 
     reject_field(group, "input_activations", "nothing, or 4-bit floats, with 4-bit float weights",
                  kRequantize);
   }
+  check_types_agree(group, scheme);
   return scheme;
 }
 

@@ -83,7 +83,7 @@ void SchemeConfig::read_groups(const HfConfig& fields) {
     for (Target& target : read_targets(*group, "targets", groups_.size())) {
       targets_.push_back(std::move(target));
     }
-    groups_.push_back(read_group_scheme(*group, format));
+    groups_.push_back(read_group_scheme(*group, fields));
     if (!groups_.back().warning.empty()) warnings_.push_back(groups_.back().warning);
   }
 }

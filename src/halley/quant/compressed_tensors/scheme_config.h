@@ -42,9 +42,9 @@ struct GroupScheme {
   }
 };
 
-/// Throws InputError or UnsupportedError that names file and field. `group` is the member,
-/// `format` the one of the whole configuration.
-GroupScheme read_group_scheme(const HfConfig& group, const std::string& format);
+/// Throws InputError or UnsupportedError that names file and field. `group` is a member of the
+/// `whole` configuration, whose format it has where it declares none.
+GroupScheme read_group_scheme(const HfConfig& group, const HfConfig& whole);
 
 /// The whole quantization_config.
 class SchemeConfig {

@@ -34,6 +34,11 @@ GroupScheme parse_group(const std::string& format, const std::string& weights,
   return config.groups().at(0);
 }
 
+GroupScheme float_with_inputs(const std::string& inputs) {
+  return parse_group("float-quantized", R"("num_bits": 8, "type": "float", "strategy": "channel")",
+                     str(R"(, "input_activations": {)", inputs, "}"));
+}
+
 GroupScheme with_inputs(const std::string& inputs) {
   return parse_group("int-quantized", R"("num_bits": 8, "strategy": "channel")",
                      str(R"(, "input_activations": {)", inputs, "}"));
@@ -105,18 +110,48 @@ TEST(SchemeConfig, ReadsActivations) {
             ActivationQuant::kS8Token);
   EXPECT_EQ(with_inputs(R"("num_bits": 8, "strategy": "tensor", "dynamic": false)").activation,
             ActivationQuant::kS8Static);
-  EXPECT_EQ(with_inputs(R"("num_bits": 8, "type": "float", "strategy": "token", "dynamic": true)")
-                .activation,
-            ActivationQuant::kE4m3Token);
-  EXPECT_EQ(with_inputs(R"("num_bits": 8, "type": "float")").activation,
+  EXPECT_EQ(
+      float_with_inputs(R"("num_bits": 8, "type": "float", "strategy": "token", "dynamic": true)")
+          .activation,
+      ActivationQuant::kE4m3Token);
+  EXPECT_EQ(float_with_inputs(R"("num_bits": 8, "type": "float")").activation,
             ActivationQuant::kE4m3Static);
-  EXPECT_EQ(with_inputs(R"("num_bits": 8, "type": "float", "strategy": "group", "group_size": 128,
+  EXPECT_EQ(
+      float_with_inputs(R"("num_bits": 8, "type": "float", "strategy": "group", "group_size": 128,
                         "dynamic": true)")
-                .activation,
-            ActivationQuant::kE4m3Group128);
+          .activation,
+      ActivationQuant::kE4m3Group128);
   EXPECT_EQ(
       parse_group("int-quantized", R"("num_bits": 8)", R"(, "input_activations": null)").activation,
       ActivationQuant::kNone);
+}
+
+TEST(SchemeConfig, NaiveQuantizedIsOneValueAByteOrFloat) {
+  const GroupScheme floats =
+      parse_group("naive-quantized", R"("num_bits": 8, "type": "float", "strategy": "channel")");
+  EXPECT_EQ(floats.storage, CodeStorage::kFloat8);
+  EXPECT_EQ(floats.activation, ActivationQuant::kNone);
+  const GroupScheme integers = parse_group(
+      "mixed-precision", R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 32)",
+      R"(, "format": "naive-quantized")");
+  EXPECT_EQ(integers.storage, CodeStorage::kInt8);
+  EXPECT_EQ(integers.group_size, 32);
+}
+
+TEST(SchemeConfig, RejectsActivationsOfAnotherTypeThanTheWeights) {
+  const std::string at = "config.json: field 'config_groups.g.input_activations.type': expected ";
+  const std::string floats = R"(, "input_activations": {"num_bits": 8, "type": "float",
+                             "strategy": "token", "dynamic": true})";
+  expect_fails<UnsupportedError>(
+      [&] {
+        parse_group("pack-quantized", R"("num_bits": 4, "strategy": "group", "group_size": 128)",
+                    floats);
+      },
+      at + "\"int\" for activations of integer weights, got \"float\". Quantize the model again "
+           "with llm-compressor as W4A16, W8A8 or FP8.");
+  expect_fails<UnsupportedError>(
+      [] { float_with_inputs(R"("num_bits": 8, "type": "int", "dynamic": true)"); },
+      at + "\"float\" for activations of floating-point weights, got \"int\".");
 }
 
 TEST(SchemeConfig, RejectsOtherActivations) {
@@ -136,7 +171,7 @@ TEST(SchemeConfig, RejectsOtherActivations) {
       at + "strategy': expected \"tensor\" for static activations, got \"token\".");
   expect_fails<UnsupportedError>(
       [] {
-        with_inputs(R"("num_bits": 8, "type": "float", "dynamic": true, "strategy": "group",
+        float_with_inputs(R"("num_bits": 8, "type": "float", "dynamic": true, "strategy": "group",
                     "group_size": 64)");
       },
       at + "group_size': expected 128 for activations in groups, got 64.");
@@ -232,18 +267,21 @@ TEST(SchemeConfig, ReadsFloatsOfFourBits) {
 }
 
 TEST(SchemeConfig, RejectsOtherFormatsByNameWithWhatToDo) {
-  for (const char* format : {"dense", "naive-quantized", "marlin-24", "sparse-bitmask",
-                             "sparse-24-bitmask", "mxfp8-quantized", "nvfp4", "own"}) {
-    expect_fails<UnsupportedError>([&] { parse_group(format, R"("num_bits": 4)"); },
-                                   str("(For the whole: \"", format, "\".) "));
+  const std::string expected =
+      "\"pack-quantized\", \"int-quantized\", \"float-quantized\", \"naive-quantized\", "
+      "\"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\" for the group or the whole "
+      "configuration";
+  for (const char* format : {"dense", "marlin-24", "sparse-bitmask", "sparse-24-bitmask",
+                             "mxfp8-quantized", "nvfp4", "own"}) {
+    expect_fails<UnsupportedError>(
+        [&] { parse_group(format, R"("num_bits": 4)"); },
+        str("config.json: field 'format': expected ", expected, ", got \"", format, "\". "));
     expect_fails<UnsupportedError>(
         [&] {
           parse_group("mixed-precision", R"("num_bits": 4)", str(R"(, "format": ")", format, "\""));
         },
-        str("config.json: field 'config_groups.g.format': expected \"pack-quantized\", "
-            "\"int-quantized\", \"float-quantized\", \"nvfp4-pack-quantized\" or "
-            "\"mxfp4-pack-quantized\" here or for the whole configuration, got \"",
-            format, "\". "));
+        str("config.json: field 'config_groups.g.format': expected ", expected, ", got \"", format,
+            "\". "));
   }
   expect_fails<UnsupportedError>([] { parse_group("marlin-24", R"("num_bits": 4)"); },
                                  "Its weights are 2:4 sparse: quantize the model again without "

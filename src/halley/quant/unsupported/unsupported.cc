@@ -24,14 +24,9 @@ constexpr const char* kUseDense =
 constexpr const char* kDequantize =
     "Save the model dequantized with transformers, or use its original checkpoint and quantize "
     "that with GPTQModel or llm-compressor.";
-constexpr const char* kExportAgain =
-    "Export the model again with the tool's format \"auto_gptq\" or \"auto_awq\".";
 
 constexpr auto kMethods = std::to_array<UnsupportedMethod>({
     {"aqlm", "codes of additive codebooks", kUse4Bits},
-    {"auto-round", "AutoRound's own layouts", kExportAgain},
-    {"auto_round", "AutoRound's own layouts", kExportAgain},
-    {"intel/auto-round", "AutoRound's own layouts", kExportAgain},
     {"bitblas", "weights in a GPU library's order",
      "Use the checkpoint in format \"gptq\" from which it was converted."},
     {"bitnet", "ternary weights", kUse4Bits},
