@@ -19,9 +19,9 @@
 namespace halley {
 namespace {
 
-const TensorInfo& find_table(const DecoderConfig& config, const DecoderPart& part,
-                             const TensorSource& source) {
-  return find_dense_tensor(source, part.table_name, {part.num_rows, config.hidden_size});
+std::optional<LinearSpec> quantized_table(const DecoderConfig& config, const TensorSource& source,
+                                          const DecoderPart& part) {
+  return quantized_table(config, source, part.table_name, {part.num_rows, part.rows});
 }
 
 LinearPlan plan_dense(const TensorInfo& info, int64_t num_rows, int64_t num_columns) {
@@ -38,7 +38,8 @@ LinearPlan plan_dense(const TensorInfo& info, int64_t num_rows, int64_t num_colu
 
 LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
                       const LinearLoading& loading) {
-  const TensorInfo& info = find_table(config, part, loading.source);
+  const TensorInfo& info =
+      find_dense_tensor(loading.source, part.table_name, {part.num_rows, config.hidden_size});
   const int64_t num_rows = part.rows.size();
   LinearPlan plan = plan_dense(info, num_rows, config.hidden_size);
   plan.stored_bytes *= static_cast<double>(num_rows) / static_cast<double>(part.num_rows);
@@ -80,6 +81,8 @@ std::set<std::string> used_tensor_names(const DecoderConfig& config, const Linea
     } else if (part.kind == PartKind::kNorm) {
       used.insert(part.norm->weight_name);
       used.insert(part.norm->bias_name);
+    } else if (const auto table = quantized_table(config, loading.source, part)) {
+      for (std::string& name : linear_tensor_names(loading, *table)) used.insert(std::move(name));
     } else {
       used.insert(part.table_name);
     }
@@ -169,6 +172,10 @@ class Loader {
   }
 
   LinearOp load_tied_output() const {
+    if (const auto spec = quantized_table(config_, loading_.source, config_.embedding_name,
+                                          {config_.vocab_size, config_.vocabulary()})) {
+      return load_layer_part(*spec);
+    }
     const GemmKernel* kernel = nullptr;
     const auto check = [&](const PackedWeight& table, const TensorView& stored) {
       kernel = choose_gemm_kernel(problem_of(table), loading_.demands).kernel;
@@ -187,6 +194,9 @@ class Loader {
   using TableCheck = std::function<void(const PackedWeight&, const TensorView&)>;
   PackedWeight load_table(const std::string& name, int64_t num_rows, const InputRange& own,
                           const TableCheck& check = {}) const {
+    if (const auto spec = quantized_table(config_, loading_.source, name, {num_rows, own})) {
+      return load_layer_part(*spec).take_weight();
+    }
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
     const TensorView view = loading_.source.view(info).rows(own.begin, own.end);
@@ -220,6 +230,20 @@ class Loader {
 
 }  // namespace
 
+std::optional<LinearSpec> quantized_table(const DecoderConfig& config, const TensorSource& source,
+                                          const std::string& table_name, const TableRows& rows) {
+  constexpr std::string_view kEnding = ".weight";
+  if (source.find(table_name) != nullptr || !table_name.ends_with(kEnding)) return std::nullopt;
+  LinearSpec spec;
+  spec.in_features = config.hidden_size;
+  spec.parts.push_back({.name = table_name.substr(0, table_name.size() - kEnding.size()),
+                        .out_features = rows.own.size(),
+                        .row_begin = rows.own.begin,
+                        .stored_rows = rows.num_rows,
+                        .is_usually_dense = true});
+  return spec;
+}
+
 std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart& part,
                                   const LinearLoading& loading) {
   switch (part.kind) {
@@ -230,6 +254,9 @@ std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart
     case PartKind::kEmbedding:
     case PartKind::kPositions:
       break;
+  }
+  if (const auto table = quantized_table(config, loading.source, part)) {
+    return plan_linear(loading, *table);
   }
   return {plan_table(config, part, loading)};
 }

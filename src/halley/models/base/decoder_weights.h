@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
@@ -41,6 +42,17 @@ struct DecoderWeights {
 
   const PackedWeight& embedding_table() const { return embedding ? *embedding : output.weight(); }
 };
+
+/// The rows of a table, and those of them that this rank has.
+struct TableRows {
+  int64_t num_rows = 0;
+  InputRange own;
+};
+
+/// The rows of a table as the outputs of a linear layer where it is not in full precision, so that
+/// the format opens it; nothing where the tensor `table_name` is there.
+std::optional<LinearSpec> quantized_table(const DecoderConfig& config, const TensorSource& source,
+                                          const std::string& table_name, const TableRows& rows);
 
 /// The plans of a part, one for each packed weight. `kernel` is null (and the format "none") for an
 /// embedding and a norm, except for a tied embedding, whose kernel is that of the output layer.

@@ -50,6 +50,11 @@ class LinearOp {
     HALLEY_CHECK(sections_.size() == 1, sections_.size());
     return sections_[0].weight;
   }
+  /// The same, moved out: this layer must not run any more.
+  PackedWeight take_weight() {
+    HALLEY_CHECK(sections_.size() == 1, sections_.size());
+    return std::move(sections_[0].weight);
+  }
 
  private:
   std::vector<Section> sections_;
