@@ -78,16 +78,19 @@ class PlannedExperts {
 /// The embedding's table as the output layer.
 GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& part,
                                const LinearLoading& loading, DType activation_dtype) {
-  const TensorInfo& info = *loading.source.find(part.table_name);
+  const TensorInfo* info = loading.source.find(part.table_name);
   const cuda::CudaGemmProblem problem = {.dtype = activation_dtype,
                                          .y_dtype = DType::kF32,
                                          .N = config.vocabulary().size(),
                                          .K = config.hidden_size};
   cuda::CudaGemmChoice choice = cuda::choose_cuda_gemm_kernel(problem, nullptr);
-  return {.name = info.name,
+  const std::string form = info == nullptr ? str("quantized, decoded to ", activation_dtype,
+                                                 ": embeddings are looked up in it")
+                                           : str(info->dtype, ", kept in ", activation_dtype);
+  return {.name = part.table_name,
           .out_features = problem.N,
           .in_features = problem.K,
-          .form = str(info.dtype, ", kept in ", activation_dtype),
+          .form = form,
           .kernel = choice.kernel->name,
           .device_bytes = cuda::row_bytes_of(problem.dtype, problem.N, problem.K),
           .rejections = std::move(choice.rejections)};

@@ -13,8 +13,10 @@
 #include "halley/cuda/ops/join_columns.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/kernels/gemm/pack_dense.h"
 #include "halley/models/cuda/cuda_self_check.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/open_section.h"
 #include "halley/quant/base/stored_outputs.h"
 #include "halley/sampling/cuda/cuda_sampler.h"
 
@@ -100,6 +102,9 @@ class Loader {
   /// pages are released.
   CudaLinear::Section load_table(const std::string& name, int64_t num_rows, const InputRange& own,
                                  StoredSections* stored = nullptr) {
+    if (const auto spec = quantized_table(config_, loading_.source, name, {num_rows, own})) {
+      return load_decoded_table(name, *spec, stored);
+    }
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
     const TensorView view = loading_.source.view(info).rows(own.begin, own.end);
@@ -108,6 +113,28 @@ class Loader {
       stored->push_back(read_outputs(view, checked_outputs(own.size(), kStoredOutputs)));
     }
     loading_.source.release(info);
+    report(section.device_bytes());
+    return section;
+  }
+
+  /// The same of a table that is not in full precision: its values go to the activations' type.
+  CudaLinear::Section load_decoded_table(const std::string& name, const LinearSpec& spec,
+                                         StoredSections* stored) {
+    const std::vector<OpenSection> sections = open_sections(loading_.scheme, loading_.source, spec);
+    const PackedWeight packed = pack_section(target_.host, sections.at(0));
+    std::vector<float> values(static_cast<size_t>(packed.N * packed.K));
+    target_.host.pool.run(
+        packed.N, [&](int64_t n, int) { unpack_row(packed, n, values.data() + n * packed.K); });
+    const TensorView view = {
+        reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {packed.N, packed.K}};
+    CudaLinear::Section section = loader_.load_dense(name, {&view, 1}, {}, 0);
+    section.form = str(packed.layout, ", decoded to ", target_.activation_dtype,
+                       ": embeddings are looked up in it");
+    if (stored != nullptr) {
+      const auto indices = checked_outputs(packed.N, kStoredOutputs);
+      stored->push_back(read_outputs(target_.host, sections[0], indices));
+    }
+    release_tensors(loading_.source, sections[0]);
     report(section.device_bytes());
     return section;
   }
