@@ -7,6 +7,8 @@
 #include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/chat_template/chat_template.h"
+#include "halley/checkpoint/gguf/gguf_file.h"
+#include "halley/checkpoint/gguf/model_files.h"
 
 namespace halley {
 namespace {
@@ -59,8 +61,12 @@ std::string read_model_text(const std::filesystem::path& path, size_t num_bytes_
 
 // tokenizer_config.json, or an empty object where the model has none.
 Json read_tokenizer_config(const std::filesystem::path& path) {
-  if (!has_file(path)) return Json::object();
-  Json config = parse_json(read_model_text(path, kConfigBytesMax), path.string());
+  const std::filesystem::path model = path.parent_path();
+  const bool is_gguf = is_gguf_file(model);
+  if (!is_gguf && !has_file(path)) return Json::object();
+  const std::string text = is_gguf ? read_model_file(model, path.filename(), kConfigBytesMax)
+                                   : read_model_text(path, kConfigBytesMax);
+  Json config = parse_json(text, path.string());
   if (!config.is_object()) {
     throw InputError(str(path.string(), ": expected an object, got ", type_name_of(config), "."));
   }

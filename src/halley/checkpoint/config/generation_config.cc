@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <system_error>
 #include <variant>
 
-#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/hf_config.h"
+#include "halley/checkpoint/gguf/model_files.h"
 
 namespace halley {
 namespace {
@@ -84,11 +83,10 @@ GenerationConfig read_generation_config(const HfConfig* generation, const HfConf
 
 GenerationConfig load_generation_config(const std::filesystem::path& model_dir,
                                         const HfConfig& config) {
-  const std::filesystem::path path = model_dir / "generation_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return read_generation_config(nullptr, config);
-  const HfConfig generation =
-      HfConfig::parse(read_text_file(path, kGenerationConfigBytesMax), path.string());
+  constexpr const char* kName = "generation_config.json";
+  if (!has_model_file(model_dir, kName)) return read_generation_config(nullptr, config);
+  const HfConfig generation = HfConfig::parse(
+      read_model_file(model_dir, kName, kGenerationConfigBytesMax), (model_dir / kName).string());
   return read_generation_config(&generation, config);
 }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/gguf/model_files.h"
 
 namespace halley {
 namespace {
@@ -48,7 +48,7 @@ HfConfig::HfConfig(Json json, std::string where, std::string prefix,
 
 HfConfig HfConfig::load(const std::filesystem::path& model_dir) {
   const std::filesystem::path path = model_dir / "config.json";
-  return parse(read_text_file(path, kConfigBytesMax), path.string());
+  return parse(read_model_file(model_dir, path.filename(), kConfigBytesMax), path.string());
 }
 
 HfConfig HfConfig::parse(std::string_view text, const std::string& where) {

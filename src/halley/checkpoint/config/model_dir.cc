@@ -5,6 +5,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/gguf/model_files.h"
 
 namespace halley {
 namespace {
@@ -20,7 +21,6 @@ std::string what_is_at(const fs::path& path) {
   if (error) return error.message();
   if (status.type() == fs::file_type::directory) return "a directory without config.json";
   const std::string extension = path.extension().string();
-  if (extension == ".gguf") return "a GGUF file. Take the model's safetensors directory";
   if (extension == ".safetensors") return "a weight file. Give the directory that it is in";
   return "a file. Give the directory that it is in";
 }
@@ -28,10 +28,10 @@ std::string what_is_at(const fs::path& path) {
 }  // namespace
 
 fs::path check_model_dir(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path / "config.json", error)) {
+  if (!has_model_file(path, "config.json")) {
     throw InputError(str(halley::quote(path.string(), 200),
-                         ": expected a Hugging Face model directory with config.json, got ",
+                         ": expected a GGUF file or a Hugging Face model directory with "
+                         "config.json, got ",
                          what_is_at(path), "."));
   }
   return path;

@@ -5,8 +5,8 @@
 
 namespace halley {
 
-/// `path` again where it is a directory with a config.json. Throws InputError otherwise, saying
-/// what the path is instead.
+/// `path` again where it is a GGUF file or a directory with a config.json. Throws InputError
+/// otherwise, saying what the path is instead.
 std::filesystem::path check_model_dir(const std::filesystem::path& path);
 
 }  // namespace halley

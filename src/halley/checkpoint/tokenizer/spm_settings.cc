@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/gguf/model_files.h"
 #include "halley/checkpoint/tokenizer/component.h"
 #include "halley/checkpoint/tokenizer/token_table.h"
 #include "halley/json/json.h"
@@ -20,9 +20,10 @@ constexpr const char* kTokenMembers[] = {"bos_token", "eos_token", "unk_token", 
                                          "sep_token", "cls_token", "mask_token"};
 
 std::optional<Json> read_json(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::nullopt;
-  return parse_json(read_text_file(path, kFileBytesMax), path.string());
+  const std::filesystem::path model_dir = path.parent_path();
+  const std::string name = path.filename();
+  if (!has_model_file(model_dir, name)) return std::nullopt;
+  return parse_json(read_model_file(model_dir, name, kFileBytesMax), path.string());
 }
 
 // "<s>" or {"content": "<s>", "lstrip": false, ...}.

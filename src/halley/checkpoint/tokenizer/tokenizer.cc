@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/gguf/model_files.h"
 #include "halley/checkpoint/tokenizer/json_tokenizer.h"
 #include "halley/checkpoint/tokenizer/sentencepiece_tokenizer.h"
 #include "halley/checkpoint/tokenizer/spm_settings.h"
@@ -89,9 +89,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
 }
 
 bool has_tokenizer_file(const std::filesystem::path& model_dir) {
-  std::error_code error;
-  return std::filesystem::exists(model_dir / kJsonName, error) ||
-         std::filesystem::exists(model_dir / kModelName, error);
+  return has_model_file(model_dir, kJsonName) || has_model_file(model_dir, kModelName);
 }
 
 // Messages name the file alone, since requests get them too: a client must not learn where the
@@ -104,7 +102,7 @@ std::unique_ptr<Tokenizer> with_folder_in_errors(const std::filesystem::path& mo
     return what.starts_with(name) ? (model_dir / what).string() : std::string(what);
   };
   try {
-    return make(read_text_file(model_dir / name, kFileBytesMax), name);
+    return make(read_model_file(model_dir, name, kFileBytesMax), name);
   } catch (const InputError& error) {
     throw InputError(full(error));
   } catch (const UnsupportedError& error) {
@@ -113,14 +111,13 @@ std::unique_ptr<Tokenizer> with_folder_in_errors(const std::filesystem::path& mo
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir) {
-  std::error_code error;
-  if (std::filesystem::exists(model_dir / kJsonName, error)) {
+  if (has_model_file(model_dir, kJsonName)) {
     return with_folder_in_errors(model_dir, kJsonName,
                                  [](const std::string& text, const char* where) {
                                    return parse_tokenizer_json(text, where);
                                  });
   }
-  if (std::filesystem::exists(model_dir / kModelName, error)) {
+  if (has_model_file(model_dir, kModelName)) {
     return with_folder_in_errors(model_dir, kModelName, [&](std::string text, const char* where) {
       return std::make_unique<SentencePieceTokenizer>(std::move(text), read_spm_settings(model_dir),
                                                       std::string(where));

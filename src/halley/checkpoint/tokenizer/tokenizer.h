@@ -67,12 +67,13 @@ class Tokenizer {
   virtual std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const;
 };
 
-/// Whether the directory has a file that load_tokenizer() reads.
+/// Whether the directory, or GGUF file, has what load_tokenizer() reads.
 bool has_tokenizer_file(const std::filesystem::path& model_dir);
 
 /// Loads `tokenizer.json` from a model's directory, or `tokenizer.model` where there is no
-/// tokenizer.json. Throws InputError where neither exists or one is malformed, UnsupportedError for
-/// a kind that we do not do (Unigram or WordPiece in tokenizer.json), by name.
+/// tokenizer.json, or the vocabulary in a GGUF file. Throws InputError where neither exists or one
+/// is malformed, UnsupportedError for a kind that we do not do (Unigram or WordPiece in
+/// tokenizer.json), by name.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir);
 
 /// From the text of a tokenizer.json.

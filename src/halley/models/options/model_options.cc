@@ -9,6 +9,7 @@
 #include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/checkpoint/weights/model_weights.h"
 #include "halley/models/parallel/load_ranked_model.h"
 #include "halley/quant/all/builtin_quant_configs.h"
 
@@ -99,11 +100,12 @@ ModelFiles open_model_files(const ModelOptions& options) {
         "its own.");
   }
   if (options.model.empty()) {
-    throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
+    throw InputError(
+        "expected MODEL, a directory with a Hugging Face checkpoint or a GGUF file. See --help.");
   }
   HfConfig config = HfConfig::load(options.model);
   QuantConfig quant = read_quant_config(config, options.model);
-  auto source = open_checkpoint_weights(options.model);
+  auto source = open_model_weights(options.model);
   return {std::move(config), std::move(quant), std::move(source)};
 }
 

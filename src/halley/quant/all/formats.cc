@@ -11,6 +11,7 @@
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
 #include "halley/quant/fmpq/fmpq.h"
 #include "halley/quant/fp8/fp8.h"
+#include "halley/quant/gguf/gguf.h"
 #include "halley/quant/gptq/gptq.h"
 #include "halley/quant/nestedfp/nestedfp.h"
 #include "halley/quant/none/none.h"
@@ -22,8 +23,8 @@ namespace {
 
 /// All formats.
 const QuantFormat* const kFormats[] = {
-    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,        &kQuantCompressedTensors,
-    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantUnsupported};
+    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,  &kQuantCompressedTensors,
+    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantGguf, &kQuantUnsupported};
 
 constexpr const char* kMixedMethod = "mixed";
 constexpr size_t kNumOverridesMax = 1000;

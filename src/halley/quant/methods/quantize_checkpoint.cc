@@ -3,9 +3,11 @@
 #include <span>
 #include <utility>
 
+#include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
+#include "halley/checkpoint/gguf/gguf_file.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 
@@ -83,6 +85,11 @@ QuantizedCheckpoint quantize_checkpoint(
                      .fingerprint = {}};
   for (const std::string& text : options.overrides) {
     job.overrides.push_back(parse_layer_override(text));
+  }
+  if (is_gguf_file(job.model_dir)) {
+    throw UnsupportedError(str(job.model_dir.string(),
+                               ": expected a directory of a checkpoint in full precision, got a "
+                               "GGUF file. Quantize the model's safetensors checkpoint."));
   }
   const HfConfig config = HfConfig::load(job.model_dir);
   const auto source = open_checkpoint_weights(job.model_dir);

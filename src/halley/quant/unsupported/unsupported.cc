@@ -39,8 +39,6 @@ constexpr auto kMethods = std::to_array<UnsupportedMethod>({
     {"experts_int8", "a conversion at load that has no files", kUseDense},
     {"fbgemm_fp8", "FP8 with bounds that FBGEMM computes at run time", kUseFp8},
     {"fp_quant", "4-bit floats behind rotations", kUse4Bits},
-    {"gguf", "llama.cpp's files",
-     "Use the safetensors checkpoint that the GGUF file was made from."},
     {"gptq_marlin_24", "2:4 sparse weights in a GPU kernel's order", kUse4Bits},
     {"higgs", "codes of vector grids behind rotations", kUse4Bits},
     {"hqq", "codes with scales that are quantized themselves", kUse4Bits},

@@ -1,0 +1,64 @@
+#include "halley/checkpoint/gguf/model_files.h"
+
+#include <optional>
+#include <span>
+#include <system_error>
+
+#include "halley/base/error.h"
+#include "halley/base/file.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/gguf/config_text.h"
+#include "halley/checkpoint/gguf/gguf_file.h"
+#include "halley/checkpoint/gguf/tokenizer_text.h"
+
+namespace halley {
+namespace {
+
+std::optional<std::string> make_text(const GgufHeader& header, std::span<const std::byte> bytes,
+                                     const std::string& name) {
+  const GgufMetadata& metadata = header.metadata;
+  if (name == "config.json") return make_config_text(header, bytes);
+  if (name == "generation_config.json") return make_generation_config_text(metadata);
+  if (name == "tokenizer_config.json") return make_tokenizer_config(metadata);
+  if (name != "tokenizer.json" && name != "tokenizer.model") return std::nullopt;
+  const GgufTokenizer kind = gguf_tokenizer_of(metadata);
+  if (name == "tokenizer.json" && kind == GgufTokenizer::kByteLevelBpe) {
+    return make_tokenizer_json(metadata);
+  }
+  if (name == "tokenizer.model" && kind == GgufTokenizer::kSentencePiece) {
+    return make_tokenizer_model(metadata);
+  }
+  return std::nullopt;
+}
+
+bool gives_text(const std::filesystem::path& model, const std::string& name) {
+  if (name == "config.json" || name == "generation_config.json" ||
+      name == "tokenizer_config.json") {
+    return true;
+  }
+  if (name != "tokenizer.json" && name != "tokenizer.model") return false;
+  const MappedFile file = MappedFile::open(model);
+  const GgufTokenizer kind = gguf_tokenizer_of(parse_gguf(file.bytes(), model.string()).metadata);
+  return kind ==
+         (name == "tokenizer.json" ? GgufTokenizer::kByteLevelBpe : GgufTokenizer::kSentencePiece);
+}
+
+}  // namespace
+
+bool has_model_file(const std::filesystem::path& model, const std::string& name) {
+  if (is_gguf_file(model)) return gives_text(model, name);
+  std::error_code error;
+  return std::filesystem::exists(model / name, error);
+}
+
+std::string read_model_file(const std::filesystem::path& model, const std::string& name,
+                            size_t num_bytes_max) {
+  if (!is_gguf_file(model)) return read_text_file(model / name, num_bytes_max);
+  const MappedFile file = MappedFile::open(model);
+  const GgufHeader header = parse_gguf(file.bytes(), model.string());
+  if (auto text = make_text(header, file.bytes(), name)) return *text;
+  throw InputError(str(model.string(), ": expected metadata that give a ", name,
+                       ", got none. Convert the model again, with its tokenizer."));
+}
+
+}  // namespace halley

@@ -1,0 +1,16 @@
+// A model's tensors, whether safetensors files or a GGUF file hold them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "halley/checkpoint/safetensors/tensor_source.h"
+
+namespace halley {
+
+/// The tensors of a model's directory (safetensors.h), or of a GGUF file under the names that a
+/// Hugging Face checkpoint has for them. Throws as open_checkpoint_weights() and
+/// open_gguf_weights().
+std::unique_ptr<TensorSource> open_model_weights(const std::filesystem::path& model);
+
+}  // namespace halley
