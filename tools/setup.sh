@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh          compilers, libraries, GoogleTest
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
+#   tools/setup.sh --chat   also pip, for `make chat`
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
@@ -34,13 +35,14 @@ case "${1:-}" in
   "") ;;
   --python | --torch | --loader-tests) packages="$packages python3-venv python3-dev" ;;
   --numpy) packages="$packages python3-numpy" ;;
+  --chat) packages="$packages python3-pip" ;;
   --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
   --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
 libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --torch | --serve-tests |" \
+    echo "usage: tools/setup.sh [--numpy | --chat | --mpi | --python | --torch | --serve-tests |" \
       "--client-tests | --matcher-tests | --loader-tests | --deploy-tests | --dev]" >&2
     exit 2
     ;;

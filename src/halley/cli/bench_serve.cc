@@ -150,7 +150,8 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
     return app.add_option(name, value, text)->group(kGroup)->capture_default_str();
   };
   add("--tokenizer", load.tokenizer,
-      "Model directory, for prompts of exact length; without it a word counts as a token");
+      "Model directory or GGUF file, for prompts of exact length; without it a word counts as a "
+      "token");
   add("--temperature", load.temperature, "Temperature of every request")
       ->check(CLI::Range(0.0, 2.0));
   app.add_flag("--ignore-eos", load.ignore_eos,

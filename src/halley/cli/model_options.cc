@@ -26,7 +26,8 @@ std::string quant_config_names_in_words() {
 }
 
 void add_source_options(CLI::App& app, ModelOptions& options) {
-  app.add_option("MODEL", options.model, "Model directory (a Hugging Face checkpoint)");
+  app.add_option("MODEL", options.model,
+                 "Model: directory of a Hugging Face checkpoint, or a GGUF file");
   app.add_option("--load-format", options.load_format,
                  "auto: the checkpoint's files; dummy: synthetic weights, for speed alone")
       ->check(CLI::IsMember({"auto", "dummy"}))

@@ -141,7 +141,7 @@ RatioTable ratios_of(const SimulatedModelOptions& options) {
 
 void add_simulated_model_options(CLI::App& app, SimulatedModelOptions& options) {
   app.add_option("MODEL", options.model,
-                 "Model directory, of which the configuration alone is read");
+                 "Model directory or GGUF file, of which the configuration alone is read");
   app.add_option("--config", options.config_name,
                  "A built-in shape instead of MODEL (llama-1b, llama-3.1-8b, ...)");
   app.add_option("--quant-config", options.quant_config,

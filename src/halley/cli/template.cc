@@ -57,7 +57,7 @@ Run add_template(CLI::App& parent) {
   CLI::App& app =
       *parent.add_subcommand("template", "Render a chat template; contexts as JSON lines");
   auto options = std::make_shared<TemplateOptions>();
-  auto* model = app.add_option("MODEL", options->model, "Model directory");
+  auto* model = app.add_option("MODEL", options->model, "Model directory or GGUF file");
   auto* file = app.add_option("--template", options->file, "A Jinja template file instead");
   model->excludes(file);
   app.footer(R"(Reads stdin: an object with messages, tools, add_generation_prompt, bos_token, ...

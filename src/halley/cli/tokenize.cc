@@ -57,7 +57,7 @@ Run add_tokenize(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
       "tokenize", "Texts to token ids and back, as JSON lines; needs only the tokenizer's files");
   auto options = std::make_shared<TokenizeOptions>();
-  app.add_option("MODEL", options->model, "Model directory")->required();
+  app.add_option("MODEL", options->model, "Model directory or GGUF file")->required();
   app.add_flag("--skip-special", options->is_skipping_special,
                "Leave special tokens out of decoded text");
   app.footer(R"(Reads stdin. {"text": ...} gives {"ids": [...], "ids_with_special": [...]};
