@@ -66,6 +66,36 @@ class Usage(unittest.TestCase):
             self.assert_fails(4, "rwkv", "inspect", folder)
 
 
+class Gguf(unittest.TestCase):
+    FOLDER = os.path.join(SOURCE, "testdata", "gguf")
+
+    def test_a_file_stands_for_a_folder(self):
+        path = os.path.join(self.FOLDER, "quantized.gguf")
+        with open(os.path.join(self.FOLDER, "quantized.json"), encoding="utf-8") as file:
+            reference = json.load(file)
+        ids = ",".join(map(str, reference["input_ids"]))
+        result = run_json("generate", path, "--prompt-ids", ids, "--temperature", "0",
+                          "--max-tokens", "24", "--ignore-eos", "--kv-dtype", "f32", "--json")
+        self.assertEqual(result["token_ids"], reference["greedy_ids"])
+        result = run("inspect", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("format gguf", result.stdout)
+        result = run_json("tokenize", os.path.join(self.FOLDER, "tokenizer_qwen2.gguf"),
+                          stdin='{"text": "Hello there"}')
+        self.assertGreater(len(result["ids"]), 1)
+
+    def test_what_cannot_be_done_has_an_exit_code_and_advice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for code, text, *args in [
+                    (4, "got a GGUF file", "quantize", os.path.join(self.FOLDER, "llama.gguf"),
+                     "--method", "rtn", "--out", os.path.join(folder, "out")),
+                    (3, "the file's first bytes", "inspect", os.path.join(folder, "empty.gguf"))]:
+                open(os.path.join(folder, "empty.gguf"), "w", encoding="utf-8").close()
+                result = run(*args)
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertIn(text, result.stderr)
+
+
 class Generate(unittest.TestCase):
     def test_greedy_continuations_are_those_of_transformers(self):
         for case in golden("golden.json")["greedy"]:

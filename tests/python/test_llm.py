@@ -250,7 +250,7 @@ def test_errors_are_those_of_the_program(llm, tmp_path):
         LLM(MODEL, device="gpu")
     with pytest.raises(halley.InputError, match="max_num_seqs: expected int, got 'many'"):
         LLM(MODEL, max_num_seqs="many")
-    with pytest.raises(ValueError, match="expected a Hugging Face model directory"):
+    with pytest.raises(ValueError, match="expected a GGUF file or a Hugging Face model"):
         LLM(tmp_path / "none")
     with pytest.raises(halley.UnsupportedError):
         (tmp_path / "config.json").write_text('{"model_type": "strange"}')

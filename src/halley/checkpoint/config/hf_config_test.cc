@@ -113,9 +113,13 @@ TEST(HfConfig, LoadsFromAModelDirectory) {
   EXPECT_THAT([&] { check_model_dir(dir / "none"); },
               ThrowsMessage<InputError>(HasSubstr("got nothing of that name. Check the path")));
   std::ofstream(dir / "model.gguf") << "GGUF";
-  EXPECT_THAT([&] { check_model_dir(dir / "model.gguf"); },
-              ThrowsMessage<InputError>(HasSubstr("expected a Hugging Face model directory with "
-                                                  "config.json, got a GGUF file.")));
+  EXPECT_EQ(check_model_dir(dir / "model.gguf"), dir / "model.gguf");
+  EXPECT_THAT([&] { HfConfig::load(dir / "model.gguf"); },
+              ThrowsMessage<CheckpointError>(HasSubstr("model.gguf: the version at byte 4")));
+  std::ofstream(dir / "model.bin") << "text";
+  EXPECT_THAT([&] { check_model_dir(dir / "model.bin"); },
+              ThrowsMessage<InputError>(HasSubstr("expected a GGUF file or a Hugging Face model "
+                                                  "directory with config.json, got a file.")));
   std::ofstream(dir / "config.json") << R"({"model_type": "llama"})";
   EXPECT_EQ(check_model_dir(dir), dir);
   EXPECT_EQ(HfConfig::load(dir).model_type(), "llama");

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kHeadsMax = 4096;
 constexpr int64_t kExpertsMax = 1024;
+/// Far above every published model: a stack of experts of a few bytes has as many names as any.
+constexpr size_t kNamesMax = 200'000;
 constexpr std::string_view kBlock = "blk.";
 
 constexpr std::array kSharedNames = {
@@ -172,6 +174,9 @@ class Namer {
   }
 
   void push(GgufNamedTensor named) {
+    if (named_.size() == kNamesMax) {
+      fail(*named.tensor, str("at most ", kNamesMax, " tensors and experts in the file"));
+    }
     named.name += named.tensor->type->suffix;
     named_.push_back(std::move(named));
   }

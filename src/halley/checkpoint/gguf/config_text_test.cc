@@ -347,6 +347,17 @@ TEST(GgufNames, StacksOfExpertsBecomeATensorEach) {
                                             "model.embed_tokens.weight"));
 }
 
+TEST(GgufNames, AreLimited) {
+  Header header("qwen3moe");
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = "blk." + std::to_string(i) + ".ffn_up_exps.weight";
+    header.add_tensor(name, GgmlType::kF32, {1024, 1, 1});
+  }
+  EXPECT_THAT([&] { names_of(header); },
+              ThrowsMessage<CheckpointError>(
+                  HasSubstr("expected at most 200000 tensors and experts in the file")));
+}
+
 TEST(GgufNames, RejectShapesThatTheMetadataContradict) {
   const auto expect = [](const Header& header, const char* message) {
     EXPECT_THAT([&] { names_of(header); }, ThrowsMessage<CheckpointError>(HasSubstr(message)));

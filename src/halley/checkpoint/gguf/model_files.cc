@@ -56,7 +56,11 @@ std::string read_model_file(const std::filesystem::path& model, const std::strin
   if (!is_gguf_file(model)) return read_text_file(model / name, num_bytes_max);
   const MappedFile file = MappedFile::open(model);
   const GgufHeader header = parse_gguf(file.bytes(), model.string());
-  if (auto text = make_text(header, file.bytes(), name)) return *text;
+  if (auto text = make_text(header, file.bytes(), name)) {
+    if (text->size() <= num_bytes_max) return *text;
+    throw InputError(str(model.string(), ": expected metadata that give a ", name, " of at most ",
+                         num_bytes_max, " bytes, got ", text->size(), "."));
+  }
   throw InputError(str(model.string(), ": expected metadata that give a ", name,
                        ", got none. Convert the model again, with its tokenizer."));
 }

@@ -12,8 +12,8 @@ namespace halley {
 bool has_model_file(const std::filesystem::path& model, const std::string& name);
 
 /// The text of config.json, generation_config.json, tokenizer.json, tokenizer.model,
-/// tokenizer_config.json, ... A file of a directory has at most `num_bytes_max` bytes. Throws
-/// InputError where there is none, and as parse_gguf() and the makers of the texts.
+/// tokenizer_config.json, ... of at most `num_bytes_max` bytes. Throws InputError where there is
+/// none or it is longer, and as parse_gguf() and the makers of the texts.
 std::string read_model_file(const std::filesystem::path& model, const std::string& name,
                             size_t num_bytes_max);
 
