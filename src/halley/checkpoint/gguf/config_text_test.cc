@@ -2,9 +2,7 @@
 #include "halley/checkpoint/gguf/config_text.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +11,7 @@
 
 #include "halley/base/error.h"
 #include "halley/checkpoint/gguf/architecture.h"
+#include "halley/checkpoint/gguf/testing/metadata_in_memory.h"
 #include "halley/json/json.h"
 
 namespace halley {
@@ -36,29 +35,10 @@ class Header {
     add_tensor("token_embd.weight", GgmlType::kF16, {8, 4});
   }
 
-  void set(const std::string& key, int64_t value) {
-    put(key, GgufValueType::kI64, bytes_of(value), false);
-  }
-  void set_number(const std::string& key, float value) {
-    put(key, GgufValueType::kF32, bytes_of(value), false);
-  }
-  void set_string(const std::string& key, const std::string& text) {
-    std::vector<std::byte> bytes = bytes_of(uint64_t{text.size()});
-    const auto* begin = reinterpret_cast<const std::byte*>(text.data());
-    bytes.insert(bytes.end(), begin, begin + text.size());
-    put(key, GgufValueType::kString, std::move(bytes), false);
-  }
-  void set_array(const std::string& key, const std::vector<int64_t>& values) {
-    std::vector<std::byte> bytes(values.size() * sizeof(int64_t));
-    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    put(key, GgufValueType::kI64, std::move(bytes), true);
-  }
-  void set_flags(const std::string& key, const std::vector<uint8_t>& values) {
-    std::vector<std::byte> bytes(values.size());
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    put(key, GgufValueType::kBool, std::move(bytes), true);
-  }
-  void remove(const std::string& key) { values_.erase(key); }
+  void set(const std::string& key, int64_t value) { metadata_.integer(key, value); }
+  void set_number(const std::string& key, float value) { metadata_.number(key, value); }
+  void set_string(const std::string& key, const std::string& text) { metadata_.string(key, text); }
+  MetadataInMemory& metadata() { return metadata_; }
   void add_tensor(const std::string& name, GgmlType type, Shape shape) {
     tensors_.push_back({.name = name,
                         .type = find_ggml_type(static_cast<uint32_t>(type)),
@@ -74,8 +54,7 @@ class Header {
 
   std::string key(const char* name) const { return prefix_ + name; }
   GgufHeader get() const {
-    GgufHeader header{.metadata = GgufMetadata("f.gguf"), .tensors = tensors_};
-    for (const auto& [name, value] : values_) header.metadata.add(name, value.value);
+    GgufHeader header{.metadata = metadata_.get(), .tensors = tensors_};
     std::sort(header.tensors.begin(), header.tensors.end(),
               [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
     return header;
@@ -83,30 +62,8 @@ class Header {
   Json config() const { return parse_json(make_config_text(get(), file_), "config.json"); }
 
  private:
-  struct Value {
-    std::vector<std::byte> bytes;
-    GgufValue value;
-  };
-
-  template <typename T>
-  static std::vector<std::byte> bytes_of(T value) {
-    std::vector<std::byte> bytes(sizeof(T));
-    std::memcpy(bytes.data(), &value, sizeof(T));
-    return bytes;
-  }
-  void put(const std::string& key, GgufValueType type, std::vector<std::byte> bytes,
-           bool is_array) {
-    const bool is_wide = type == GgufValueType::kI64;
-    Value& value = values_[key];
-    value.bytes = std::move(bytes);
-    value.value = {.type = type,
-                   .is_array = is_array,
-                   .count = is_array ? value.bytes.size() / (is_wide ? 8 : 1) : 1,
-                   .bytes = value.bytes};
-  }
-
   std::string prefix_;
-  std::map<std::string, Value> values_;
+  MetadataInMemory metadata_;
   std::vector<GgufTensor> tensors_;
   std::vector<std::byte> file_;
 };
@@ -196,7 +153,8 @@ TEST(GgufConfig, GemmaHasItsScaleCapsAndWindows) {
   header.set("gemma3.attention.key_length", 4);
   header.set("gemma3.attention.value_length", 4);
   header.set("gemma3.attention.sliding_window", 16);
-  header.set_flags("gemma3.attention.sliding_window_pattern", {1, 0, 1, 0});
+  header.metadata().values<uint8_t>("gemma3.attention.sliding_window_pattern", GgufValueType::kBool,
+                                    {1, 0, 1, 0});
   Json config = header.config();
   EXPECT_EQ(config.at("query_pre_attn_scalar"), 4.0);
   EXPECT_EQ(config.at("rope_theta"), 1e6);
@@ -248,7 +206,7 @@ TEST(GgufConfig, RejectsArchitecturesThatAreNotRead) {
                                     "metadata \"general.architecture\": expected one of llama, "
                                     "qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, got \"mamba\"");
   Header nothing("llama");
-  nothing.remove("general.architecture");
+  nothing.metadata().remove("general.architecture");
   expect_rejected<InputError>(nothing, "expected a name, got nothing");
 }
 
@@ -257,7 +215,7 @@ TEST(GgufConfig, RejectsVariantsThatAreNotRead) {
   experts.set("llama.expert_count", 8);
   expect_rejected<UnsupportedError>(experts, "expected none for llama, got 8");
   Header blocks("llama");
-  blocks.set_array("llama.feed_forward_length", {4, 4, 8, 4});
+  blocks.metadata().values<int64_t>("llama.feed_forward_length", GgufValueType::kI64, {4, 4, 8, 4});
   expect_rejected<UnsupportedError>(blocks, "expected the same for all blocks, got 4 and 8");
   Header heads("llama");
   heads.set("llama.attention.value_length", 2);
@@ -277,11 +235,11 @@ TEST(GgufConfig, RejectsMetadataThatAreMissingOrWrong) {
   for (const char* name : {"block_count", "context_length", "embedding_length",
                            "feed_forward_length", "attention.head_count"}) {
     Header header("llama");
-    header.remove(header.key(name));
+    header.metadata().remove(header.key(name));
     expect_rejected<InputError>(header, "expected an integer, got nothing");
   }
   Header epsilon("llama");
-  epsilon.remove("llama.attention.layer_norm_rms_epsilon");
+  epsilon.metadata().remove("llama.attention.layer_norm_rms_epsilon");
   expect_rejected<InputError>(epsilon, "expected a number, got nothing");
   Header zero("llama");
   zero.set("llama.embedding_length", 0);

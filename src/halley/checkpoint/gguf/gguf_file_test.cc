@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/file.h"
+#include "halley/checkpoint/gguf/testing/metadata_in_memory.h"
 
 namespace halley {
 namespace {
@@ -141,36 +141,20 @@ TEST(GgufFile, IsKnownByItsNameOrItsFirstBytes) {
 
 // ---- metadata -----------------------------------------------------------------------------------
 
-/// Metadata made of bytes that live as long as it.
-class MetadataInMemory {
- public:
-  template <typename T>
-  void add(const char* key, GgufValueType type, const std::vector<T>& values, bool is_array) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-    auto& own = bytes_[key];
-    own.assign(bytes, bytes + values.size() * sizeof(T));
-    metadata_.add(key, {.type = type, .is_array = is_array, .count = values.size(), .bytes = own});
-  }
-  const GgufMetadata& get() const { return metadata_; }
-
- private:
-  std::map<std::string, std::vector<std::byte>> bytes_;
-  GgufMetadata metadata_{"f.gguf"};
-};
-
 TEST(GgufMetadata, IntegersOfAllTypesAreIntegers) {
   MetadataInMemory memory;
-  memory.add<uint8_t>("u8", GgufValueType::kU8, {200}, false);
-  memory.add<int8_t>("i8", GgufValueType::kI8, {-3}, false);
-  memory.add<uint16_t>("u16", GgufValueType::kU16, {60'000}, false);
-  memory.add<int16_t>("i16", GgufValueType::kI16, {-30'000}, false);
-  memory.add<uint32_t>("u32", GgufValueType::kU32, {4'000'000'000}, false);
-  memory.add<int32_t>("i32", GgufValueType::kI32, {-5}, false);
-  memory.add<uint64_t>("u64", GgufValueType::kU64, {uint64_t{1} << 40}, false);
-  memory.add<int64_t>("i64", GgufValueType::kI64, {-(int64_t{1} << 40)}, false);
+  memory.values<uint8_t>("u8", GgufValueType::kU8, {200}, false);
+  memory.values<int8_t>("i8", GgufValueType::kI8, {-3}, false);
+  memory.values<uint16_t>("u16", GgufValueType::kU16, {60'000}, false);
+  memory.values<int16_t>("i16", GgufValueType::kI16, {-30'000}, false);
+  memory.values<uint32_t>("u32", GgufValueType::kU32, {4'000'000'000}, false);
+  memory.values<int32_t>("i32", GgufValueType::kI32, {-5}, false);
+  memory.values<uint64_t>("u64", GgufValueType::kU64, {uint64_t{1} << 40}, false);
+  memory.values<int64_t>("i64", GgufValueType::kI64, {-(int64_t{1} << 40)}, false);
+  const GgufMetadata metadata = memory.get();
   const auto get = [&](const char* key) {
-    return memory.get().integer(key, std::numeric_limits<int64_t>::min(),
-                                std::numeric_limits<int64_t>::max());
+    return metadata.integer(key, std::numeric_limits<int64_t>::min(),
+                            std::numeric_limits<int64_t>::max());
   };
   EXPECT_EQ(get("u8"), 200);
   EXPECT_EQ(get("i8"), -3);
@@ -181,17 +165,18 @@ TEST(GgufMetadata, IntegersOfAllTypesAreIntegers) {
   EXPECT_EQ(get("u64"), int64_t{1} << 40);
   EXPECT_EQ(get("i64"), -(int64_t{1} << 40));
   EXPECT_EQ(get("none"), std::nullopt);
-  EXPECT_EQ(memory.get().number("i16"), -30'000.0);
+  EXPECT_EQ(metadata.number("i16"), -30'000.0);
 }
 
 TEST(GgufMetadata, RejectsOtherTypesAndRanges) {
   MetadataInMemory memory;
-  memory.add<float>("nan", GgufValueType::kF32, {std::numeric_limits<float>::quiet_NaN()}, false);
-  memory.add<float>("f32", GgufValueType::kF32, {1.5f}, false);
-  memory.add<uint64_t>("wide", GgufValueType::kU64, {~uint64_t{0}}, false);
-  memory.add<uint64_t>("wides", GgufValueType::kU64, {~uint64_t{0}}, true);
-  memory.add<uint8_t>("array", GgufValueType::kU8, {1, 2}, true);
-  const GgufMetadata& metadata = memory.get();
+  memory.values<float>("nan", GgufValueType::kF32, {std::numeric_limits<float>::quiet_NaN()},
+                       false);
+  memory.values<float>("f32", GgufValueType::kF32, {1.5f}, false);
+  memory.values<uint64_t>("wide", GgufValueType::kU64, {~uint64_t{0}}, false);
+  memory.values<uint64_t>("wides", GgufValueType::kU64, {~uint64_t{0}}, true);
+  memory.values<uint8_t>("array", GgufValueType::kU8, {1, 2}, true);
+  const GgufMetadata metadata = memory.get();
   const auto expect = [](const auto& call, const char* message) {
     EXPECT_THAT(call, ThrowsMessage<InputError>(HasSubstr(message)));
   };

@@ -2,7 +2,6 @@
 #include "halley/checkpoint/gguf/tokenizer_text.h"
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 
 #include "halley/base/error.h"
 #include "halley/checkpoint/gguf/model_files.h"
+#include "halley/checkpoint/gguf/testing/metadata_in_memory.h"
 #include "halley/json/json.h"
 
 namespace halley {
@@ -19,70 +19,9 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// Metadata of strings, integers and flags, with their bytes.
-class Metadata {
- public:
-  Metadata& strings(const std::string& key, const std::vector<std::string>& texts,
-                    bool is_array = true) {
-    std::vector<std::byte> bytes;
-    for (const std::string& text : texts) {
-      append(uint64_t{text.size()}, bytes);
-      const auto* begin = reinterpret_cast<const std::byte*>(text.data());
-      bytes.insert(bytes.end(), begin, begin + text.size());
-    }
-    return put(key, GgufValueType::kString, texts.size(), is_array, std::move(bytes));
-  }
-  Metadata& string(const std::string& key, const std::string& text) {
-    return strings(key, {text}, false);
-  }
-  template <typename T>
-  Metadata& values(const std::string& key, GgufValueType type, const std::vector<T>& values) {
-    std::vector<std::byte> bytes;
-    for (const T value : values) append(value, bytes);
-    return put(key, type, values.size(), true, std::move(bytes));
-  }
-  Metadata& integer(const std::string& key, int64_t value) {
-    std::vector<std::byte> bytes;
-    append(value, bytes);
-    return put(key, GgufValueType::kI64, 1, false, std::move(bytes));
-  }
-  Metadata& flag(const std::string& key, bool value) {
-    return put(key, GgufValueType::kBool, 1, false, {std::byte{value}});
-  }
-  GgufMetadata get() const {
-    GgufMetadata metadata("f.gguf");
-    for (const auto& [key, value] : values_) {
-      GgufValue own = value.value;
-      own.bytes = value.bytes;
-      metadata.add(key, own);
-    }
-    return metadata;
-  }
-
- private:
-  struct Value {
-    GgufValue value;
-    std::vector<std::byte> bytes;
-  };
-
-  template <typename T>
-  static void append(T value, std::vector<std::byte>& bytes) {
-    const auto* begin = reinterpret_cast<const std::byte*>(&value);
-    bytes.insert(bytes.end(), begin, begin + sizeof(T));
-  }
-  Metadata& put(const std::string& key, GgufValueType type, uint64_t count, bool is_array,
-                std::vector<std::byte> bytes) {
-    values_[key] = {{.type = type, .is_array = is_array, .count = count, .bytes = {}},
-                    std::move(bytes)};
-    return *this;
-  }
-
-  std::map<std::string, Value> values_;
-};
-
 /// Two tokens, the second a control token.
-Metadata two_tokens(const std::string& model) {
-  Metadata metadata;
+MetadataInMemory two_tokens(const std::string& model) {
+  MetadataInMemory metadata;
   metadata.string("tokenizer.ggml.model", model).strings("tokenizer.ggml.tokens", {"a", "<e>\n"});
   metadata.values<int32_t>("tokenizer.ggml.token_type", GgufValueType::kI32, {1, 3});
   metadata.strings("tokenizer.ggml.merges", {"a b"}).string("tokenizer.ggml.pre", "llama-bpe");
@@ -91,7 +30,7 @@ Metadata two_tokens(const std::string& model) {
 }
 
 TEST(GgufTokenizerText, HasControlTokensApartFromTheVocabulary) {
-  const Metadata memory = two_tokens("gpt2");
+  const MetadataInMemory memory = two_tokens("gpt2");
   const GgufMetadata metadata = memory.get();
   EXPECT_EQ(gguf_tokenizer_of(metadata), GgufTokenizer::kByteLevelBpe);
   const Json json = parse_json(make_tokenizer_json(metadata), "tokenizer.json");
@@ -103,18 +42,18 @@ TEST(GgufTokenizerText, HasControlTokensApartFromTheVocabulary) {
 }
 
 TEST(GgufTokenizerText, AddsWhatTheMetadataAskFor) {
-  Metadata both = two_tokens("gpt2");
+  MetadataInMemory both = two_tokens("gpt2");
   both.flag("tokenizer.ggml.add_eos_token", true);
   const Json json = parse_json(make_tokenizer_json(both.get()), "tokenizer.json");
   EXPECT_EQ(json.at("post_processor").at("single").size(), 3u);
-  Metadata none = two_tokens("gpt2");
+  MetadataInMemory none = two_tokens("gpt2");
   none.flag("tokenizer.ggml.add_bos_token", false);
   EXPECT_TRUE(
       parse_json(make_tokenizer_json(none.get()), "tokenizer.json").at("post_processor").is_null());
 }
 
 TEST(GgufTokenizerText, ConfigurationHasTemplatesAndSpecialTokens) {
-  Metadata metadata = two_tokens("llama");
+  MetadataInMemory metadata = two_tokens("llama");
   metadata.string("tokenizer.chat_template", "plain");
   Json json = parse_json(make_tokenizer_config(metadata.get()), "tokenizer_config.json");
   EXPECT_EQ(json.at("chat_template"), "plain");
@@ -134,18 +73,18 @@ TEST(GgufTokenizerText, RejectsWhatItDoesNotKnow) {
       [] { gguf_tokenizer_of(two_tokens("bert").get()); },
       ThrowsMessage<UnsupportedError>(HasSubstr(
           "f.gguf: metadata \"tokenizer.ggml.model\": expected gpt2 or llama, got \"bert\"")));
-  Metadata rule = two_tokens("gpt2");
+  MetadataInMemory rule = two_tokens("gpt2");
   rule.string("tokenizer.ggml.pre", "other");
   EXPECT_THAT([&] { make_tokenizer_json(rule.get()); },
               ThrowsMessage<UnsupportedError>(HasSubstr("expected one of gpt-2, olmo, smollm")));
 }
 
 TEST(GgufTokenizerText, RejectsMetadataThatAreMissingOrContradictThemselves) {
-  const auto expect = [](const Metadata& metadata, const char* message) {
+  const auto expect = [](const MetadataInMemory& metadata, const char* message) {
     EXPECT_THAT([&] { make_tokenizer_json(metadata.get()); },
                 ThrowsMessage<InputError>(HasSubstr(message)));
   };
-  Metadata metadata = two_tokens("gpt2");
+  MetadataInMemory metadata = two_tokens("gpt2");
   expect(metadata.values<int32_t>("tokenizer.ggml.token_type", GgufValueType::kI32, {1}),
          "expected as many as there are tokens, 2, got 1");
   metadata = two_tokens("gpt2");
@@ -159,7 +98,7 @@ TEST(GgufTokenizerText, RejectsMetadataThatAreMissingOrContradictThemselves) {
          "expected an integer in [0, 1], got 2");
   metadata = two_tokens("gpt2");
   expect(metadata.strings("tokenizer.ggml.tokens", {}), "expected tokens, got nothing");
-  Metadata without;
+  MetadataInMemory without;
   without.string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", {"a"});
   expect(without, "metadata \"tokenizer.ggml.merges\": expected merges, got nothing");
   EXPECT_THAT([] { make_tokenizer_model(two_tokens("llama").get()); },
