@@ -1,9 +1,11 @@
 #include "halley/quant/gguf/gguf.h"
 
+#include <algorithm>
 #include <array>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/gguf/ggml_type.h"
 #include "halley/quant/base/dense_weight.h"
 #include "halley/quant/gguf/gguf_weight.h"
 
@@ -32,9 +34,17 @@ class GgufScheme : public QuantScheme {
   }
 };
 
-std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSource&) {
+std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSource& source) {
   if (config.method != "gguf") return nullptr;
-  return std::make_unique<GgufScheme>();
+  const auto& infos = source.tensors();
+  if (std::any_of(infos.begin(), infos.end(), [](const TensorInfo& info) {
+        return ggml_type_of_suffix(info.name) != nullptr;
+      })) {
+    return std::make_unique<GgufScheme>();
+  }
+  throw UnsupportedError(str(config.where(), ": \"gguf\": expected a GGUF file, got ",
+                             source.description(),
+                             ", which has no tensor of its types. Give the GGUF file as MODEL."));
 }
 
 constexpr FormatOption option(const char* stored, PackedLayout layout, int64_t group_size,

@@ -32,10 +32,16 @@ constexpr const char* kTypes[] = {"F32",  "F16",    "BF16",   "Q4_0", "Q4_1", "Q
                                   "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
 constexpr int64_t kNumRows = 3, K = 512;
 
-std::unique_ptr<QuantScheme> make_scheme() {
+std::unique_ptr<QuantScheme> detect(const TensorSource& source) {
   const HfConfig config =
       HfConfig::parse(R"({"quantization_config": {"quant_method": "gguf"}})", "config.json");
-  return kQuantGguf.detect(read_quant_config(config, {}), TensorStore());
+  return kQuantGguf.detect(read_quant_config(config, {}), source);
+}
+
+std::unique_ptr<QuantScheme> make_scheme() {
+  TensorStore store;
+  store.set("m.weight.q8_0", DType::kU8, {1, 34}, std::vector<std::byte>(34));
+  return detect(store);
 }
 
 LinearSpec::Part part_of(std::string name, int64_t row_begin, int64_t num_rows) {
@@ -161,6 +167,13 @@ TEST(GgufFormat, RejectsAWeightThatIsThereTwice) {
 TEST(GgufFormat, NamesAWeightThatIsMissing) {
   EXPECT_THAT([] { make_scheme()->open(TensorStore("f.gguf"), part_of("m.up", 0, kNumRows), K); },
               ThrowsMessage<CheckpointError>(HasSubstr("tensor \"m.up.weight\": expected")));
+}
+
+TEST(GgufFormat, RejectsCheckpointsThatDeclareItAndAreNone) {
+  EXPECT_THAT([] { detect(TensorStore("folder")); },
+              ThrowsMessage<UnsupportedError>(
+                  HasSubstr("config.json: field 'quantization_config.quant_method': \"gguf\": "
+                            "expected a GGUF file, got folder")));
 }
 
 TEST(GgufFormat, MakesNoDummyWeights) {
