@@ -61,6 +61,11 @@ class CompiledConstraint {
 
   /// Memory of what the requests share, now.
   virtual size_t num_bytes() const = 0;
+
+  /// Whether it says where the output ends; false: that is as without a constraint.
+  virtual bool ends_output() const { return true; }
+  /// Constraints of equal groups work on the same memory: only one of their requests at a time.
+  virtual const void* group() const { return this; }
 };
 
 }  // namespace halley

@@ -67,7 +67,7 @@ struct GenerateRequest {
   std::optional<TimePoint> deadline = {};  // by the engine's clock; ends with kDeadline
   /// The constraint on the output; null: none. Made for this engine's tokenizer and EOS ids.
   /// The request ends with kStop as soon as only EOS may follow, and EOS ends it even with
-  /// ignore_eos.
+  /// ignore_eos, unless the constraint does not say where the output ends.
   std::shared_ptr<const CompiledConstraint> constraint = {};
   /// kFull: all its tokens, cached ones of the prompt too, are computed in the best precision; kLow
   /// and kAuto: in any; steps of requests with kLow alone run in the lowest. Absent: the engine's.

@@ -45,7 +45,7 @@ class MaskJob {
   /// Whether it has taken many slices so far. Any thread.
   bool is_long() const { return num_slices_.load(std::memory_order_relaxed) > kNumSlicesShort; }
   /// Jobs of equal groups share a grammar: only one of them can work at a time.
-  const void* group() const { return compiled_.get(); }
+  const void* group() const { return compiled_->group(); }
 
  private:
   static constexpr int kNumSlicesShort = 8;

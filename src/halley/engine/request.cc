@@ -21,7 +21,8 @@ void fail_by_constraint(TokenEvent& event) {
 // After the end of a constrained output only EOS may follow, even with ignore_eos.
 std::vector<int32_t> stop_ids_of(const GenerateRequest& request, std::span<const int32_t> eos_ids) {
   std::vector<int32_t> ids = request.sampling.stop_token_ids;
-  const bool has_eos = !request.sampling.ignore_eos || request.constraint != nullptr;
+  const bool has_end = request.constraint != nullptr && request.constraint->ends_output();
+  const bool has_eos = !request.sampling.ignore_eos || has_end;
   if (has_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
   return ids;
 }
