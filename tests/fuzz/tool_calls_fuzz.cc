@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/json/json.h"
 #include "halley/server/openai/tool_calls.h"
 
 namespace {
 
-constexpr halley::ToolDialect kDialects[] = {
-    halley::ToolDialect::kHermes, halley::ToolDialect::kLlama3Json, halley::ToolDialect::kMistral};
-
 halley::ToolOutput parse(halley::ToolDialect dialect, std::string_view text, size_t num_bytes) {
-  static const std::vector<halley::ApiTool> kTools = {{.name = "f", .parameters = {}}};
+  static const std::vector<halley::ApiTool> kTools = {
+      {.name = "f",
+       .parameters = halley::OrderedJson::parse(R"({"properties": {"s": {"type": "string"}}})")}};
   const auto parser = halley::make_tool_call_parser(dialect, kTools);
   halley::ToolOutput output;
   for (size_t i = 0; i < text.size(); i += num_bytes) {
@@ -30,7 +30,10 @@ halley::ToolOutput parse(halley::ToolDialect dialect, std::string_view text, siz
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const halley::ToolDialect dialect = kDialects[data[0] % 3];
+  // '0' is the first row; the last one has no parser.
+  const auto dialects = halley::tool_dialects();
+  const size_t row = static_cast<uint8_t>(data[0] - '0') % (dialects.size() - 1);
+  const halley::ToolDialect dialect = dialects[row].dialect;
   const halley::ToolOutput whole = parse(dialect, text, size);
   const halley::ToolOutput pieces = parse(dialect, text, 1);
   HALLEY_CHECK(whole.content == pieces.content, whole.content, pieces.content);

@@ -58,7 +58,7 @@ struct ServeOptions {
   double sse_keep_alive_s = 15;
   std::vector<std::string> model_names;
   std::string chat_template;
-  std::string tool_call_parser = "auto";
+  AnswerParsers parsers;
   int64_t answer_bytes_max = 0;
   int64_t constraint_bytes_max = AppConfig{}.constraint_bytes_max;
   double request_timeout_s = 0;
@@ -69,11 +69,6 @@ struct ServeOptions {
   std::string log_level = "info";
   bool has_access_log = true;
 };
-
-std::optional<ToolDialect> dialect_of(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  return tool_dialect_from_name(name);
-}
 
 EngineConfig engine_config_of(const ServeOptions& options) {
   EngineConfig config = options.engine;
@@ -283,8 +278,7 @@ int run_serve(const ServeOptions& options) {
   HttpServerConfig server_config = server_config_of(options);
   const bool has_keys = !server_config.api_keys.empty();
   Serving serving(options, std::move(server_config));
-  ChatFormat format =
-      load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
+  ChatFormat format = load_chat_format(model_dir, options.chat_template, options.parsers);
   end_at_signals();
   JsonLog& log = serving.watch.log();
   check_file_limit(options.num_connections_max, log);
@@ -397,10 +391,14 @@ Run add_serve(CLI::App& parent) {
   add_model_options(app, options->model);
   add_length_option(app, options->model);
   add_chat_template_option(app, options->chat_template);
-  app.add_option("--tool-call-parser", options->tool_call_parser,
-                 "Format of the model's tool calls: auto (by the chat template), hermes, "
-                 "llama3_json, mistral or none")
-      ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "mistral", "none"}))
+  app.add_option("--tool-call-parser", options->parsers.tool_calls,
+                 "Format of the model's tool calls; auto: by the chat template")
+      ->check(CLI::IsMember(tool_parser_names()))
+      ->capture_default_str();
+  app.add_option("--reasoning-parser", options->parsers.reasoning,
+                 "Format of the model's reasoning, which answers have apart from their content; "
+                 "auto: by the chat template")
+      ->check(CLI::IsMember(reasoning_parser_names()))
       ->capture_default_str();
   add_scheduling_options(app, *options);
   add_http_options(app, *options);

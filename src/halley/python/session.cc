@@ -10,33 +10,20 @@
 #include "halley/server/app/app_config.h"
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/openai/api_error.h"
-#include "halley/server/openai/tool_calls.h"
 
 namespace halley::python {
-
-namespace {
-
-/// None: by the chat template.
-std::optional<ToolDialect> tool_dialect_of(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  if (const auto dialect = tool_dialect_from_name(name)) return dialect;
-  throw InputError(
-      str("tool_call_parser: expected auto, hermes, llama3_json, mistral or none, got ",
-          quote(name), "."));
-}
-
-}  // namespace
 
 Session::Session(const SessionOptions& options) {
   const ModelOptions model_options = model_options_of(options);
   const EngineConfig engine_config = engine_config_of(options);
   const auto folder = check_model_dir(options.model);
   tokenizer_ = load_tokenizer(folder);
-  format_ =
-      load_chat_format(folder, options.chat_template, tool_dialect_of(options.tool_call_parser));
+  // Outputs have the model's text as it is, reasoning too.
+  format_ = load_chat_format(folder, options.chat_template,
+                             {.tool_calls = options.tool_call_parser, .reasoning = "none"});
   loaded_ = load_model_of(model_options);
   rules_.vocab_size = loaded_.model->shape().vocab_size;
-  rules_.template_reads_effort = format_.reads_reasoning_effort();
+  format_.set_rules(rules_);
   apply_settings(loaded_.generation.sampling, rules_.sampling);
   const std::vector<int32_t> eos_ids = loaded_.generation.eos_token_ids;
   constraints_ =

@@ -15,7 +15,7 @@ inline constexpr int64_t kThreadsMax = 1024;
 struct SessionOptions {
   std::string model;
   std::string chat_template;              // a file; empty: the model's own
-  std::string tool_call_parser = "auto";  // auto, hermes, llama3_json, mistral, none
+  std::string tool_call_parser = "auto";  // tool_parser_names()
   std::string device = "auto";            // HALLEY_DEVICE replaces "auto"
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";

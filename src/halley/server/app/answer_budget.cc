@@ -97,8 +97,9 @@ std::optional<AnswerBytes> most_stream_bytes(const ApiRequest& request, const An
     }
     CheckedSum tokens;
     tokens.add(request.n, sizes.max_tokens[i]);
+    // Reasoning stands in a chunk twice.
     unsent.add(tokens.or_max(),
-               kChunkBytes + sizes.token_text_bytes + num_top * kChunkLogprobBytes);
+               kChunkBytes + 2 * sizes.token_text_bytes + num_top * kChunkLogprobBytes);
   }
   CheckedSum sum;
   sum.add(1, kAnswerBytes);

@@ -11,8 +11,6 @@
 namespace halley {
 namespace {
 
-constexpr const char* kReasoningEffort = "reasoning_effort";
-
 // A random marker, which no template can contain.
 const std::string& end_mark() {
   static const std::string kMark = random_id("END-OF-FINAL-MESSAGE-", 16);
@@ -47,16 +45,67 @@ std::string cut_at_mark(const std::string& text) {
   return text.substr(0, end);
 }
 
+[[noreturn]] void reject_parser(const char* option, const std::vector<std::string>& names,
+                                const std::string& got) {
+  std::string expected;
+  for (const std::string& name : names) {
+    if (!expected.empty()) expected += name == names.back() ? " or " : ", ";
+    expected += name;
+  }
+  throw InputError(str(option, ": expected ", expected, ", got ", quote(got), "."));
+}
+
+ToolDialect tool_dialect_of(const std::string& name, const std::string& source) {
+  if (name == "auto") return detect_tool_dialect(source);
+  const auto dialect = tool_dialect_from_name(name);
+  if (!dialect) reject_parser("tool_call_parser", tool_parser_names(), name);
+  return *dialect;
+}
+
+const ReasoningDialect* reasoning_dialect_of(const std::string& name, const std::string& source) {
+  if (name == "auto") return detect_reasoning_dialect(source);
+  const ReasoningDialect* dialect = find_reasoning_dialect(name);
+  if (dialect == nullptr && name != "none") {
+    reject_parser("reasoning_parser", reasoning_parser_names(), name);
+  }
+  return dialect;
+}
+
 }  // namespace
 
+std::vector<std::string> tool_parser_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const ToolDialectRow& row : tool_dialects()) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<std::string> reasoning_parser_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const ReasoningDialect& dialect : reasoning_dialects()) names.emplace_back(dialect.name);
+  names.emplace_back("none");
+  return names;
+}
+
 ChatFormat::ChatFormat(const std::string& source, const std::string& source_with_tools,
-                       OrderedJson special_tokens, std::optional<ToolDialect> dialect)
+                       OrderedJson special_tokens, const AnswerParsers& parsers)
     : plain_(std::in_place, source, "chat template"),
       with_tools_(std::in_place, source_with_tools, "chat template"),
       special_tokens_(std::move(special_tokens)),
-      dialect_(dialect ? *dialect : detect_tool_dialect(source_with_tools)),
-      reads_reasoning_effort_(source.find(kReasoningEffort) != std::string::npos ||
-                              source_with_tools.find(kReasoningEffort) != std::string::npos) {}
+      dialect_(tool_dialect_of(parsers.tool_calls, source_with_tools)),
+      reasoning_(reasoning_dialect_of(parsers.reasoning, source_with_tools)) {
+  const auto reads = [&](const char* variable) {
+    return source.find(variable) != std::string::npos ||
+           source_with_tools.find(variable) != std::string::npos;
+  };
+  reads_effort_ = reads("reasoning_effort");
+  reads_enable_thinking_ = reads("enable_thinking");
+}
+
+void ChatFormat::set_rules(RequestRules& rules) const {
+  rules.template_reads_effort = reads_effort_;
+  rules.template_reads_enable_thinking = reads_enable_thinking_;
+  rules.has_reasoning_parser = reasoning_ != nullptr;
+}
 
 std::string ChatFormat::render(const ApiRequest& request) const {
   if (!has_template()) {
@@ -90,16 +139,16 @@ std::string ChatFormat::render(const ApiRequest& request) const {
 
 ChatFormat load_chat_format(const std::filesystem::path& model_dir,
                             const std::filesystem::path& template_file,
-                            std::optional<ToolDialect> dialect) {
+                            const AnswerParsers& parsers) {
   OrderedJson special_tokens = load_special_token_context(model_dir);
   if (!template_file.empty()) {
     const std::string source = read_text_file(template_file, TemplateLimits{}.source_bytes_max);
-    return {source, source, std::move(special_tokens), dialect};
+    return {source, source, std::move(special_tokens), parsers};
   }
   const auto plain = load_chat_template_source(model_dir, /*has_tools=*/false);
   if (!plain) return {};
   const auto with_tools = load_chat_template_source(model_dir, /*has_tools=*/true);
-  return {*plain, with_tools.value_or(*plain), std::move(special_tokens), dialect};
+  return {*plain, with_tools.value_or(*plain), std::move(special_tokens), parsers};
 }
 
 }  // namespace halley

@@ -141,6 +141,7 @@ void Generation::send(std::string pieces) {
 ApiUsage Generation::prompt_usage() const {
   ApiUsage usage;
   usage.has_precisions = context_.has_precisions;
+  usage.has_reasoning = context_.format.reasoning() != nullptr && head_.is_chat;
   for (const auto& ids : prompt_ids_) usage.num_prompt_tokens += static_cast<int64_t>(ids.size());
   return usage;
 }
@@ -150,6 +151,7 @@ ApiUsage Generation::usage() const {
   for (const Sequence& sequence : sequences_) {
     usage.num_completion_tokens += sequence.writer->num_tokens();
     usage.num_low_tokens += sequence.writer->num_low_tokens();
+    usage.num_reasoning_tokens += sequence.writer->num_reasoning_tokens();
   }
   usage.num_cached_tokens = num_cached_tokens_;
   return usage;

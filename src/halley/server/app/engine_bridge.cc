@@ -24,10 +24,12 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
     out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
   }
   if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
-  // The markers of tool calls are special tokens in some vocabularies; they must stay in the text.
+  // The markers of tool calls and of reasoning are special tokens in some vocabularies; they must
+  // stay in the text.
   const bool looks_for_calls =
       request.tool_choice && request.tool_choice->kind != ToolChoice::Kind::kNone;
-  if (looks_for_calls && dialect != ToolDialect::kNone) out.sampling.skip_special_tokens = false;
+  const bool has_call_marks = looks_for_calls && dialect != ToolDialect::kNone;
+  if (has_call_marks || plan.has_reasoning_marks) out.sampling.skip_special_tokens = false;
   out.priority = static_cast<int32_t>(request.priority);
   out.cache_salt = request.cache_salt;
   out.deadline = plan.deadline;

@@ -55,7 +55,8 @@ void Generation::preprocess() noexcept {
     watch_->check();
     parse();
     constraint_ = context_.constraints->find(request_);
-    if (constraint_ != nullptr || !is_constrained(request_)) return prepare();
+    const bool is_unconstrained = !is_constrained(request_) && !request_.thinking_token_budget;
+    if (constraint_ != nullptr || is_unconstrained) return prepare();
     // Compiling may take long; requests without a format do not wait for it.
     if (!push_preprocessing(context_, PreprocessingLane::kConstraint, exchange_->request(),
                             [self = shared_from_this()] { self->prepare_constrained(); })) {
@@ -74,6 +75,8 @@ void Generation::prepare_constrained() noexcept {
 
 void Generation::prepare() {
   tokenize();
+  constraint_ =
+      context_.constraints->behind_reasoning(std::move(constraint_), request_, reasoning_);
   plan_lengths();
   reserve_memory();
   submit();
@@ -111,6 +114,7 @@ void Generation::parse() {
 void Generation::tokenize() {
   if (endpoint_ == ApiEndpoint::kChat) {
     const std::string text = context_.format.render(request_);
+    reasoning_ = reasoning_start(context_.format.reasoning(), request_, text);
     prompt_ids_.push_back(encode(text, request_.adds_special_tokens.value_or(false)));
     return;
   }
@@ -175,9 +179,10 @@ void Generation::submit() {
       Sequence sequence;
       sequence.prompt_index = prompt_index;
       sequence.is_first_of_prompt = i == 0;
-      sequence.writer = std::make_unique<ChoiceWriter>(request_, context_.texts, dialect);
+      sequence.writer =
+          std::make_unique<ChoiceWriter>(request_, context_.texts, dialect, reasoning_);
       sequences_.push_back(std::move(sequence));
-      if (!request_.is_stream) outputs_.emplace_back(request_);
+      if (!request_.is_stream) outputs_.emplace_back(request_, reasoning_);
       ids_.push_back(context_.next_id++);
     }
   }
@@ -193,6 +198,7 @@ void Generation::submit() {
     plan.max_tokens = max_tokens_[prompt_index];
     plan.choice_index = static_cast<int64_t>(index) % request_.n;
     plan.constraint = constraint_;
+    plan.has_reasoning_marks = reasoning_.dialect != nullptr;
     plan.deadline = watch_->deadline();
     TokenCallback observe;
     if (context_.config.make_observer) observe = context_.config.make_observer();

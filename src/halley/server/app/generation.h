@@ -116,6 +116,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   AnswerHead head_;
   std::optional<ChunkWriter> chunks_;  // only for a stream
   std::shared_ptr<const CompiledConstraint> constraint_;
+  ReasoningStart reasoning_;                      // of every sequence
   std::vector<std::vector<int32_t>> prompt_ids_;  // one list per prompt
   std::vector<int64_t> max_tokens_;               // one per prompt
   std::vector<RequestId> ids_;                    // one per sequence

@@ -30,10 +30,11 @@ constexpr int kNumComputingMax = 64;
 using Exchange = std::shared_ptr<HttpExchange>;
 
 RequestRules rules_of(const AppConfig& config, const ChatFormat& format) {
-  return {.sampling = config.sampling,
-          .vocab_size = config.vocab_size,
-          .ignores_unknown_fields = config.ignores_unknown_fields,
-          .template_reads_effort = format.reads_reasoning_effort()};
+  RequestRules rules = {.sampling = config.sampling,
+                        .vocab_size = config.vocab_size,
+                        .ignores_unknown_fields = config.ignores_unknown_fields};
+  format.set_rules(rules);
+  return rules;
 }
 
 ApiError draining_error() {

@@ -71,7 +71,7 @@ Grammar forced_calls_grammar(const ApiRequest& request, const ForcedCallStyle& s
     if (is_named && tool.name != request.tool_choice->name) continue;
     tools.push_back({tool.name, arguments_schema(tool), where_of(i)});
   }
-  if (style.dialect != ToolDialect::kNone) {
+  if (is_enforceable(style.dialect)) {
     return tool_call_grammar(tools, {.form = form_of(style.dialect),
                                      .may_have_several = !is_named && request.allows_parallel_calls,
                                      .special_marks = style.special_marks});
@@ -170,6 +170,30 @@ std::shared_ptr<const TokenTrie> ConstraintCompiler::trie() {
     trie_ = TokenTrie::from_tokenizer(*tokenizer_, eos_token_ids_, style_.special_marks);
   }
   return trie_;
+}
+
+std::shared_ptr<const ReasoningTokens> ConstraintCompiler::reasoning_tokens(
+    const ReasoningDialect& dialect) {
+  const std::lock_guard lock(reasoning_mutex_);
+  if (!reasoning_tokens_ || &reasoning_tokens_->dialect() != &dialect) {
+    reasoning_tokens_ = std::make_shared<const ReasoningTokens>(tokenizer_, trie(), dialect);
+  }
+  return reasoning_tokens_;
+}
+
+std::shared_ptr<const CompiledConstraint> ConstraintCompiler::behind_reasoning(
+    std::shared_ptr<const CompiledConstraint> constraint, const ApiRequest& request,
+    const ReasoningStart& start) {
+  if (start.dialect == nullptr) return constraint;
+  if (constraint == nullptr && !request.thinking_token_budget) return constraint;
+  if (make_reasoning_parser(start)->phase() == ReasoningPhase::kAnswer) return constraint;
+  try {
+    return constraint_behind_reasoning(reasoning_tokens(*start.dialect), start,
+                                       request.thinking_token_budget, std::move(constraint));
+  } catch (const UnsupportedError& error) {
+    throw ApiError(error.what(),
+                   {.param = "thinking_token_budget", .code = "unsupported_parameter"});
+  }
 }
 
 std::shared_ptr<const CompiledConstraint> ConstraintCompiler::find(const ApiRequest& request) {

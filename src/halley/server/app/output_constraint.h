@@ -13,6 +13,7 @@
 #include "halley/constraint/token_constraint.h"
 #include "halley/constraint/token_trie.h"
 #include "halley/server/app/constraint_cache.h"
+#include "halley/server/app/reasoned_constraint.h"
 #include "halley/server/openai/api_request.h"
 #include "halley/server/openai/tool_calls.h"
 
@@ -20,7 +21,7 @@ namespace halley {
 
 /// The format of the calls that tool_choice demands from the served model.
 struct ForcedCallStyle {
-  ToolDialect dialect = ToolDialect::kNone;  // kNone: JSON without markers
+  ToolDialect dialect = ToolDialect::kNone;  // JSON without markers unless is_enforceable()
   std::vector<std::string> special_marks = {};
 };
 
@@ -50,8 +51,16 @@ class ConstraintCompiler {
   /// memory.
   std::shared_ptr<const CompiledConstraint> compile(const ApiRequest& request);
 
+  /// The constraint of an output that begins with reasoning: `constraint` (null: none) holds behind
+  /// it, and the request's budget in it. Throws ApiError 400 where the vocabulary cannot have a
+  /// budget.
+  std::shared_ptr<const CompiledConstraint> behind_reasoning(
+      std::shared_ptr<const CompiledConstraint> constraint, const ApiRequest& request,
+      const ReasoningStart& start);
+
  private:
   std::shared_ptr<const TokenTrie> trie();
+  std::shared_ptr<const ReasoningTokens> reasoning_tokens(const ReasoningDialect& dialect);
   ConstraintCache::Compiled reserve(ConstraintCache::Compiled constraint, size_t num_key_bytes,
                                     const ApiRequest& request);
 
@@ -60,6 +69,8 @@ class ConstraintCompiler {
   ForcedCallStyle style_;
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;
+  std::mutex reasoning_mutex_;
+  std::shared_ptr<const ReasoningTokens> reasoning_tokens_;  // of the last dialect
   const std::shared_ptr<MaskMemory> memory_;
   const std::shared_ptr<ByteBudget> budget_;
   ConstraintCache cache_;

@@ -101,6 +101,7 @@ ApiUsage Generation::whole_usage() const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     usage.num_completion_tokens += outputs_[i].num_tokens;
     usage.num_low_tokens += outputs_[i].num_low_tokens;
+    usage.num_reasoning_tokens += outputs_[i].reasoning.num_tokens();
     if (sequences_[i].is_first_of_prompt) usage.num_cached_tokens += outputs_[i].num_cached_tokens;
   }
   return usage;

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "halley/base/str.h"
+
 namespace halley {
 namespace {
+
+constexpr const char* kFramedText = "?";  // that a ChunkWriter replaces
 
 OrderedJson text_or_null(const std::string& text) {
   return text.empty() ? OrderedJson() : OrderedJson(text);
@@ -19,6 +23,9 @@ OrderedJson call_json(const ToolCall& call) {
 OrderedJson delta_json(const ChoiceDelta& choice) {
   OrderedJson delta = OrderedJson::object();
   if (!choice.text.empty()) delta["content"] = choice.text;
+  if (!choice.reasoning.empty()) {
+    for (const char* name : kReasoningMembers) delta[name] = choice.reasoning;
+  }
   if (choice.calls.empty()) return delta;
   delta["tool_calls"] = OrderedJson::array();
   for (const auto& [index, call] : choice.calls) {
@@ -53,11 +60,13 @@ OrderedJson usage_json(const ApiUsage& usage) {
                       {"completion_tokens", usage.num_completion_tokens},
                       {"total_tokens", usage.num_prompt_tokens + usage.num_completion_tokens},
                       {"prompt_tokens_details", {{"cached_tokens", usage.num_cached_tokens}}}};
+  if (usage.has_reasoning) {
+    json["completion_tokens_details"]["reasoning_tokens"] = usage.num_reasoning_tokens;
+  }
   if (usage.has_precisions) {
-    json["completion_tokens_details"] = {
-        {"precision",
-         {{"full", usage.num_completion_tokens - usage.num_low_tokens},
-          {"low", usage.num_low_tokens}}}};
+    json["completion_tokens_details"]["precision"] = {
+        {"full", usage.num_completion_tokens - usage.num_low_tokens},
+        {"low", usage.num_low_tokens}};
   }
   return json;
 }
@@ -101,37 +110,57 @@ OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage) {
 }
 
 ChunkWriter::ChunkWriter(const AnswerHead& head, bool has_null_usage) {
-  // Cut from a normal chunk, so that only one function has the format.
-  const std::string text = "?";
   ChoiceDelta delta;
-  delta.text = text;
+  delta.text = kFramedText;
+  text_ = frame_of(head, has_null_usage, delta);
+  std::swap(delta.text, delta.reasoning);
+  if (head.is_chat) reasoning_ = frame_of(head, has_null_usage, delta);
+}
+
+ChunkWriter::Frame ChunkWriter::frame_of(const AnswerHead& head, bool has_null_usage,
+                                         const ChoiceDelta& delta) {
+  // Cut from a normal chunk, so that only one function has the format.
   OrderedJson chunk = answer_chunk(head, /*choice_index=*/0, delta);
   if (has_null_usage) chunk["usage"] = nullptr;
   const std::string event = sse_event(chunk);
   const std::string index_key = R"("choices":[{"index":)";
-  const std::string text_value = R"(":"?")";
+  const std::string text_value = str(":\"", kFramedText, "\"");
   // The model's name may contain anything: the search starts after it.
   const size_t index = event.rfind(index_key) + index_key.size();
-  const size_t value = event.find(text_value, index) + 2;
-  before_index_ = event.substr(0, index);
-  before_text_ = event.substr(index + 1, value - index - 1);
-  behind_text_ = event.substr(value + text.size() + 2);
+  size_t value = event.find(text_value, index) + 1;
+  Frame frame = {.before_index = event.substr(0, index),
+                 .before_text = event.substr(index + 1, value - index - 1),
+                 .behind_texts = {}};
+  while (true) {
+    const size_t behind = value + text_value.size() - 1;
+    const size_t next = event.find(text_value, behind);
+    const bool is_last = next == std::string::npos;
+    value = is_last ? event.size() : next + 1;
+    frame.behind_texts.push_back(event.substr(behind, value - behind));
+    if (is_last) return frame;
+  }
 }
 
 bool ChunkWriter::append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const {
-  const bool is_text = !delta.text.empty() && delta.calls.empty() && delta.logprobs.is_null() &&
-                       delta.finish_reason.empty() && delta.stop_reason.empty();
-  if (!is_text) return false;
-  out.append(before_index_).append(std::to_string(choice_index)).append(before_text_);
-  const bool is_plain = std::all_of(delta.text.begin(), delta.text.end(), [](char c) {
+  const bool is_one_text = delta.text.empty() != delta.reasoning.empty() && delta.calls.empty() &&
+                           delta.logprobs.is_null() && delta.finish_reason.empty() &&
+                           delta.stop_reason.empty();
+  if (!is_one_text) return false;
+  const Frame& frame = delta.text.empty() ? reasoning_ : text_;
+  const std::string& text = delta.text.empty() ? delta.reasoning : delta.text;
+  out.append(frame.before_index).append(std::to_string(choice_index)).append(frame.before_text);
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
     return c >= ' ' && c <= '~' && c != '"' && c != '\\';
   });
-  if (is_plain) {
-    out.append(1, '"').append(delta.text).append(1, '"');
-  } else {
-    out.append(json_text(delta.text));
+  const std::string json = is_plain ? std::string() : json_text(text);
+  for (const std::string& behind : frame.behind_texts) {
+    if (is_plain) {
+      out.append(1, '"').append(text).append(1, '"');
+    } else {
+      out.append(json);
+    }
+    out.append(behind);
   }
-  out.append(behind_text_);
   return true;
 }
 

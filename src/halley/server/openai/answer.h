@@ -1,6 +1,7 @@
 // Answers of /v1/completions and /v1/chat/completions: their parts, and the chunks of streams.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,8 +22,10 @@ struct ApiUsage {
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;  // of these, from the prefix cache
   int64_t num_completion_tokens = 0;
-  int64_t num_low_tokens = 0;   // of these, in another precision than the best
-  bool has_precisions = false;  // the model has several: only then they are told
+  int64_t num_reasoning_tokens = 0;  // of these; told where has_reasoning
+  bool has_reasoning = false;        // the model's reasoning is looked for
+  int64_t num_low_tokens = 0;        // of these, in another precision than the best
+  bool has_precisions = false;       // the model has several: only then they are told
 };
 OrderedJson usage_json(const ApiUsage& usage);
 
@@ -35,13 +38,15 @@ struct IndexedToolCall {
 /// The addition of an event to one choice.
 struct ChoiceDelta {
   std::string text;
+  std::string reasoning;
   std::vector<IndexedToolCall> calls;
   OrderedJson logprobs = nullptr;  // in the endpoint's format; null: none
   std::string finish_reason;       // "stop", "length", "tool_calls"; empty: unfinished
   std::string stop_reason;         // vLLM's: the stop string or token; empty: null
 
   bool is_empty() const {
-    return text.empty() && calls.empty() && logprobs.is_null() && finish_reason.empty();
+    return text.empty() && reasoning.empty() && calls.empty() && logprobs.is_null() &&
+           finish_reason.empty();
   }
   /// Joins the pieces of each call.
   void join_calls();
@@ -57,6 +62,10 @@ OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index);
 /// The last chunk, with the usage and no choice.
 OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage);
 
+/// The members of a message, or of a delta, that have its reasoning: the name of DeepSeek, SGLang
+/// and llama.cpp, and that of vLLM and OpenRouter. Many clients read one of them alone.
+inline constexpr std::array<const char*, 2> kReasoningMembers = {"reasoning_content", "reasoning"};
+
 /// Writes the text chunks of a stream, nearly all of its chunks, directly: the same bytes as
 /// sse_event(answer_chunk(...)), without a JSON value for each token.
 class ChunkWriter {
@@ -64,11 +73,19 @@ class ChunkWriter {
   /// `has_null_usage`: the chunks have "usage": null, as in a stream with a usage at its end.
   ChunkWriter(const AnswerHead& head, bool has_null_usage);
 
-  /// Appends the event. Returns false and appends nothing if the delta has more than text.
+  /// Appends the event. Returns false and appends nothing if the delta has more than text, or more
+  /// than reasoning.
   [[nodiscard]] bool append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const;
 
  private:
-  std::string before_index_, before_text_, behind_text_;
+  /// An event around a choice's index and around the text, which stands there once or twice.
+  struct Frame {
+    std::string before_index, before_text;
+    std::vector<std::string> behind_texts;
+  };
+  static Frame frame_of(const AnswerHead& head, bool has_null_usage, const ChoiceDelta& delta);
+
+  Frame text_, reasoning_;
 };
 
 /// A server-sent event with this object, in one line of valid UTF-8.

@@ -60,13 +60,14 @@ void AnswerWriter::add_choice() {
   add(str(num_begun_ > 0 ? "," : "", R"({"index":)", num_begun_));
   if (parts_.head.is_chat) {
     add(R"(,"message":{"role":"assistant","content":)");
-    // A message with tool calls only has no content.
-    if (delta.text.empty() && !delta.calls.empty()) {
+    // A message with tool calls or reasoning only has no content.
+    if (delta.text.empty() && !(delta.calls.empty() && delta.reasoning.empty())) {
       add("null");
     } else {
       add_text(std::move(delta.text));
     }
     add(R"(,"refusal":null)");
+    if (!delta.reasoning.empty()) add_reasoning();
     if (!delta.calls.empty()) add_calls();
     add("}");
   } else {
@@ -77,6 +78,14 @@ void AnswerWriter::add_choice() {
   add_logprobs();
   add(str(R"(,"finish_reason":)", text_or_null(delta.finish_reason), R"(,"stop_reason":)",
           text_or_null(delta.stop_reason), "}"));
+}
+
+void AnswerWriter::add_reasoning() {
+  const auto text = std::make_shared<const std::string>(std::move(choice_.delta.reasoning));
+  for (const char* name : kReasoningMembers) {
+    add(str(R"(,")", name, R"(":)"));
+    add_text(text);
+  }
 }
 
 void AnswerWriter::add_calls() {
@@ -134,14 +143,14 @@ void AnswerWriter::add(std::string bytes) {
   });
 }
 
-void AnswerWriter::add_text(std::string text) {
+void AnswerWriter::add_text(std::shared_ptr<const std::string> text) {
   add("\"");
   steps_.emplace_back([text = std::move(text), begin = size_t{0}](std::string& out) mutable {
-    const size_t end = slice_end(text, begin, kSliceBytes);
-    const std::string json = json_text(text.substr(begin, end - begin));
+    const size_t end = slice_end(*text, begin, kSliceBytes);
+    const std::string json = json_text(text->substr(begin, end - begin));
     out.append(json, 1, json.size() - 2);  // without the quotes
     begin = end;
-    return begin < text.size();
+    return begin < text->size();
   });
   add("\"");
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/logprob_list.h"
@@ -51,10 +53,14 @@ class AnswerWriter {
 
   void begin_next();
   void add_choice();
+  void add_reasoning();
   void add_calls();
   void add_logprobs();
   void add(std::string bytes);
-  void add_text(std::string text);
+  void add_text(std::string text) {
+    add_text(std::make_shared<const std::string>(std::move(text)));
+  }
+  void add_text(std::shared_ptr<const std::string> text);
   /// The list must have at least one element.
   void add_list(size_t size, std::function<void(size_t, std::string&)> write_element);
   TokenDetail detail(size_t index) const;

@@ -77,6 +77,9 @@ struct ApiRequest {
   OrderedJson template_kwargs = OrderedJson::object();
   bool returns_token_strs = false;
 
+  bool includes_reasoning = true;                // false: the answer leaves it out
+  std::optional<int64_t> thinking_token_budget;  // most tokens of reasoning; absent: any number
+
   OrderedJson tools_json = nullptr;  // as sent, for the template; null: none
   std::vector<ApiTool> tools;
   std::optional<ToolChoice> tool_choice;  // set for kChat once parsed

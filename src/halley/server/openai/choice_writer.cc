@@ -12,18 +12,23 @@ namespace {
 std::unique_ptr<ToolCallParser> make_parser(const ApiRequest& request, ToolDialect dialect) {
   using Kind = ToolChoice::Kind;
   if (!request.tool_choice || request.tool_choice->kind == Kind::kNone) return nullptr;
-  // If calls are forced, the constraint enforces the model's dialect.
-  if (dialect != ToolDialect::kNone) return make_tool_call_parser(dialect, request.tools);
-  if (request.tool_choice->kind == Kind::kAuto) return nullptr;
+  const bool is_auto = request.tool_choice->kind == Kind::kAuto;
+  // If calls are forced, the constraint enforces the model's dialect where it can.
+  if (dialect != ToolDialect::kNone && (is_auto || is_enforceable(dialect))) {
+    return make_tool_call_parser(dialect, request.tools);
+  }
+  if (is_auto) return nullptr;
   return make_forced_call_parser(*request.tool_choice, request.tools);
 }
 
 }  // namespace
 
-ChoiceWriter::ChoiceWriter(const ApiRequest& request, const TokenTexts& texts, ToolDialect dialect)
+ChoiceWriter::ChoiceWriter(const ApiRequest& request, const TokenTexts& texts, ToolDialect dialect,
+                           const ReasoningStart& reasoning)
     : request_(request),
       texts_(texts),
       dialect_(dialect),
+      reasoning_(make_reasoning_parser(reasoning)),
       parser_(make_parser(request, dialect)),
       has_logprobs_(request.has_logprobs()),
       is_echo_only_(request.max_tokens == 0) {}
@@ -61,22 +66,36 @@ ChoiceDelta ChoiceWriter::push(const TokenEvent& event) {
 }
 
 void ChoiceWriter::add_text(const TokenEvent& event, ChoiceDelta& delta) {
+  std::string text = reasoning_ ? take_reasoning(event, delta) : event.text;
   if (!parser_) {
-    delta.text = event.text;
+    delta.text = std::move(text);
     return;
   }
   ToolOutput output;
-  parser_->push(event.text, output);
+  parser_->push(text, output);
   if (event.finish_reason) parser_->finish(output);
   delta.text = std::move(output.content);
   add_calls(std::move(output.calls), delta);
 }
 
+// Returns the rest of the event's text.
+std::string ChoiceWriter::take_reasoning(const TokenEvent& event, ChoiceDelta& delta) {
+  ReasoningOutput output;
+  const ReasoningPhase before = reasoning_->phase();
+  reasoning_->push(event.text, output);
+  if (event.token_id && is_reasoning_token(before, reasoning_->phase())) ++num_reasoning_tokens_;
+  if (event.finish_reason) reasoning_->finish(output);
+  if (request_.includes_reasoning) delta.reasoning = std::move(output.reasoning);
+  return std::move(output.content);
+}
+
 void ChoiceWriter::add_calls(std::vector<ToolCall> calls, ChoiceDelta& delta) {
   for (ToolCall& call : calls) {
     if (!call.name.empty()) {
-      // Mistral's templates require ids of nine characters.
-      call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
+      // Mistral's templates require ids of nine characters; Kimi's calls have ids of their own.
+      if (call.id.empty()) {
+        call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
+      }
       ++num_calls_;
     }
     if (num_calls_ > 1 && !request_.allows_parallel_calls) continue;

@@ -260,8 +260,22 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .range = {1, 32},
      .text =
          "A variable for the template (none, low, medium, high, ...), where chat_template_kwargs "
-         "has none of its name. Ignored where the template does not read it.",
+         "has none of its name. A template that reads enable_thinking instead gets that: false for "
+         "none, else true. Ignored where the template reads neither.",
      .store = store_reasoning_effort},
+    {.name = "include_reasoning",
+     .endpoints = kChat,
+     .type = FieldType::kBoolean,
+     .default_json = "true",
+     .text = "false: the answer leaves out the model's reasoning, which it generates all the same.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.includes_reasoning = as_bool(v); }},
+    {.name = "thinking_token_budget",
+     .endpoints = kChat,
+     .type = FieldType::kInteger,
+     .range = {-1, kInt31Max},
+     .text = "Most tokens of reasoning; the answer begins after them. -1: any number, as without "
+             "it. Needs a model with a reasoning parser.",
+     .store = store_thinking_token_budget},
     {.name = "tools",
      .endpoints = kTemplate,
      .type = FieldType::kOther,
@@ -358,7 +372,6 @@ constexpr auto kNeutralFields = std::to_array<NeutralField>({
     {"prediction", kChat, kNull, "There is no speculation with the client's text.", true},
     {"web_search_options", kChat, kNull, "The server fetches nothing."},
     {"reasoning", kChat, kNull, "Use reasoning_effort, or chat_template_kwargs.", true},
-    {"include_reasoning", kChat, kTrue, "Thoughts are a part of the answer's text.", true},
     {"thinking", kChat, kNull, "Use chat_template_kwargs.", true},
     {"enable_thinking", kChat, kNull, "Use chat_template_kwargs."},
     {"verbosity", kChat, R"(["medium"])", "Say it in a message.", true},

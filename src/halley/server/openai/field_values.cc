@@ -286,11 +286,27 @@ void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {
 }
 
 void store_reasoning_effort(const FieldValue& value, ApiRequest& request) {
-  if (!value.rules.template_reads_effort) {
+  const auto set = [&request](const char* name, const OrderedJson& variable) {
+    if (!request.template_kwargs.contains(name)) request.template_kwargs[name] = variable;
+  };
+  if (value.rules.template_reads_effort) {
+    set(value.name, value.json);
+  } else if (value.rules.template_reads_enable_thinking) {
+    set("enable_thinking", value.json != "none");
+  } else {
     value.ignored.add({}, value.name);
-  } else if (!request.template_kwargs.contains(value.name)) {
-    request.template_kwargs[value.name] = value.json;
   }
+}
+
+void store_thinking_token_budget(const FieldValue& value, ApiRequest& request) {
+  const auto budget = value.json.get<int64_t>();
+  if (budget < 0) return;
+  if (!value.rules.has_reasoning_parser) {
+    throw invalid_field(value.name,
+                        "thinking_token_budget: expected a model whose reasoning is found, which "
+                        "this one's is not. Start the server with --reasoning-parser.");
+  }
+  request.thinking_token_budget = budget;
 }
 
 }  // namespace halley

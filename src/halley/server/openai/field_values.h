@@ -15,6 +15,7 @@ void store_precision(const FieldValue& value, ApiRequest& request);
 void store_slo(const FieldValue& value, ApiRequest& request);
 void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request);
 void store_reasoning_effort(const FieldValue& value, ApiRequest& request);
+void store_thinking_token_budget(const FieldValue& value, ApiRequest& request);
 void store_tools(const FieldValue& value, ApiRequest& request);
 void store_tool_choice(const FieldValue& value, ApiRequest& request);
 void store_tokens(const FieldValue& value, ApiRequest& request);

@@ -1,6 +1,5 @@
-// Dialects in which a marker begins each call, with content around them: Hermes and Mistral; and
-// lists of calls that are the whole answer.
-#include <algorithm>
+// Dialects in which a marker begins JSON of calls, with content around them: Hermes, Mistral and
+// Granite; and lists of calls that are the whole answer.
 #include <string>
 
 #include "halley/server/openai/tool_call_reader.h"
@@ -12,17 +11,6 @@ namespace {
 constexpr std::string_view kMistralArguments = "[ARGS]";
 constexpr std::string_view kMistralCallId = "[CALL_ID]";
 constexpr size_t kMistralHeadBytesMax = 256;  // a name, an id and marks
-
-bool is_space(char c) { return num_leading_spaces({&c, 1}) == 1; }
-
-// Bytes at the end of `text` with which `marker` may begin.
-size_t num_bytes_of_marker(std::string_view text, std::string_view marker) {
-  if (marker.empty()) return 0;
-  for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n) {
-    if (text.ends_with(marker.substr(0, n))) return n;
-  }
-  return 0;
-}
 
 /// The text after a marker.
 enum class CallSyntax {
@@ -224,6 +212,10 @@ std::unique_ptr<ToolCallParser> make_hermes_parser(std::span<const ApiTool> tool
 
 std::unique_ptr<ToolCallParser> make_mistral_parser(std::span<const ApiTool> tools) {
   return std::make_unique<MarkedParser>(kMistralOpen, CallSyntax::kMany, tools);
+}
+
+std::unique_ptr<ToolCallParser> make_granite_parser(std::span<const ApiTool> tools) {
+  return std::make_unique<MarkedParser>(kGraniteOpen, CallSyntax::kMany, tools);
 }
 
 std::unique_ptr<ToolCallParser> make_list_parser(std::span<const ApiTool> tools) {

@@ -15,6 +15,8 @@ struct RequestRules {
   int64_t vocab_size = 0;               // token ids must be below
   bool ignores_unknown_fields = false;  // else 400
   bool template_reads_effort = false;   // the chat template has the variable reasoning_effort
+  bool template_reads_enable_thinking = false;  // and this one
+  bool has_reasoning_parser = false;            // the model has a reasoning dialect
 };
 
 /// `body` is untrusted. A null field counts as missing. What is accepted and changes nothing is in

@@ -2,10 +2,11 @@
 
 namespace halley {
 
-SequenceOutput::SequenceOutput(const ApiRequest& request)
+SequenceOutput::SequenceOutput(const ApiRequest& request, const ReasoningStart& start)
     : prompt_logprobs(static_cast<size_t>(request.num_alternatives())),
       logprobs(static_cast<size_t>(request.num_alternatives())),
-      is_echo_only(request.max_tokens == 0) {}
+      is_echo_only(request.max_tokens == 0),
+      reasoning(start) {}
 
 void SequenceOutput::add(const TokenEvent& event) {
   for (const PromptLogprob& entry : event.prompt_logprobs) {
@@ -13,6 +14,7 @@ void SequenceOutput::add(const TokenEvent& event) {
   }
   if (!is_echo_only) {
     text += event.text;
+    reasoning.push(event.text, event.token_id.has_value());
     num_tokens += event.token_id ? 1 : 0;
     num_low_tokens += event.token_id && event.is_low ? 1 : 0;
     if (event.token_id && event.logprob) {

@@ -83,16 +83,31 @@ function showSpeed(times, numTokens) {
   byId("speed").textContent = `First token after ${first} s${rate}, ${numTokens} tokens`;
 }
 
+// A folded part above the answer's text, for the model's reasoning.
+function addThoughts(paragraph) {
+  const thoughts = element("p", "");
+  const details = element("details", "");
+  details.append(element("summary", "", "Thoughts"), thoughts);
+  paragraph.before(details);
+  return thoughts;
+}
+
 // Reads the stream into `paragraph`. Returns why it ended.
 async function readAnswer(response, paragraph, times) {
   let reason = null;
   let numTokens = null;
+  let thoughts = null;
   for await (const data of readEvents(response.body)) {
     if (data === "[DONE]") return { reason, isDone: true };
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Error(chunk.error.message ?? "the server failed");
     if (chunk.usage) numTokens = chunk.usage.completion_tokens;
     const choice = chunk.choices?.[0];
+    if (choice?.delta?.reasoning_content) {
+      times.push(performance.now());
+      thoughts ??= addThoughts(paragraph);
+      followEnd(() => thoughts.append(choice.delta.reasoning_content));
+    }
     if (choice?.delta?.content) {
       times.push(performance.now());
       followEnd(() => paragraph.append(choice.delta.content));

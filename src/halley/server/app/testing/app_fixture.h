@@ -42,6 +42,8 @@ struct AppSetup {
   std::function<void(const ForwardBatch&)> on_forward = {};
   std::vector<PrecisionLevel> levels = {};
   bool has_template = true;
+  std::string chat_template = kTemplate;
+  AnswerParsers parsers = {};
 };
 
 // Routes over an engine with the fake model.
@@ -61,7 +63,8 @@ class App {
     config.eos_token_ids = {kFakeEos};
     ChatFormat format;
     if (setup.has_template) {
-      format = ChatFormat(kTemplate, kTemplate, OrderedJson::object(), std::nullopt);
+      format = ChatFormat(setup.chat_template, setup.chat_template, OrderedJson::object(),
+                          setup.parsers);
     }
     app_ = std::make_unique<OpenAiApp>(std::move(engine), tokenizer(), std::move(format),
                                        std::move(config));

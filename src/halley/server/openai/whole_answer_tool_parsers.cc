@@ -1,4 +1,6 @@
-// Llama 3's dialect: the whole answer is JSON of one call, or of several with ';' between them.
+// Dialects in which JSON of calls is the whole answer: Llama 3's, with ';' between calls, and a
+// generic one, a call or a list of calls, also in a block of Markdown.
+#include <array>
 #include <string>
 
 #include "halley/server/openai/tool_call_reader.h"
@@ -7,16 +9,26 @@
 namespace halley {
 namespace {
 
-class LlamaParser : public ToolCallParser {
+struct WholeAnswerSyntax {
+  std::array<std::string_view, 2> openings;  // one may stand before the calls
+  std::string_view closing;                  // and this behind them
+  std::string_view separators;               // between calls
+  bool may_be_list = false;
+};
+constexpr WholeAnswerSyntax kLlama3 = {{kPythonTag}, "", ";"};
+constexpr WholeAnswerSyntax kGeneric = {{"```json", "```"}, "```", ",;", true};
+
+class WholeAnswerParser : public ToolCallParser {
  public:
-  explicit LlamaParser(std::span<const ApiTool> tools) : reader_(tools) {}
+  WholeAnswerParser(const WholeAnswerSyntax& syntax, std::span<const ApiTool> tools)
+      : syntax_(syntax), reader_(tools) {}
 
   void push(std::string_view text, ToolOutput& output) override {
     while (!text.empty()) text.remove_prefix(step(text, output));
   }
 
   void finish(ToolOutput& output) override {
-    // After a call only white space and ';' are held, no content.
+    // After a call only white space, separators and a closing are held, no content.
     if (state_ != State::kBehind) output.content += held_ + reader_.held();
     held_.clear();
     reader_.restart();
@@ -42,25 +54,36 @@ class LlamaParser : public ToolCallParser {
     return text.size();
   }
 
-  // White space and the tag may come before the first call.
+  // White space, an opening and a bracket may come before the first call.
   void read_start(ToolOutput& output) {
     std::string_view text = held_;
     text.remove_prefix(num_leading_spaces(text));
-    if (kPythonTag.starts_with(text)) return;  // `text` may also be white space only
-    if (text.starts_with(kPythonTag)) {
-      text.remove_prefix(kPythonTag.size());
-      text.remove_prefix(num_leading_spaces(text));
-      if (text.empty()) return;
-    }
-    begin(text, output);
+    const MarkerAtStart opening = marker_at_start(text, syntax_.openings);
+    if (opening.match == MarkerMatch::kPart) return;  // `text` may also be white space only
+    if (opening.match == MarkerMatch::kWhole) skip(opening.marker, text);
+    if (syntax_.may_be_list) skip("[", text);
+    if (!text.empty()) begin(text, output);
   }
 
   void read_behind(ToolOutput& output) {
     std::string_view text = held_;
     text.remove_prefix(num_leading_spaces(text));
-    if (text.starts_with(';')) text.remove_prefix(1);
-    text.remove_prefix(num_leading_spaces(text));
+    if (!text.empty() && syntax_.separators.find(text.front()) != std::string_view::npos) {
+      skip(text.substr(0, 1), text);
+    } else if (syntax_.may_be_list) {
+      skip("]", text);
+    }
+    if (text.empty()) return;
+    if (marker_at_start(text, {&syntax_.closing, 1}).match == MarkerMatch::kPart) return;
+    if (!syntax_.closing.empty()) skip(syntax_.closing, text);
     if (!text.empty()) begin(text, output);
+  }
+
+  // Removes `prefix`, where it stands there, and white space behind it.
+  static void skip(std::string_view prefix, std::string_view& text) {
+    if (!text.starts_with(prefix)) return;
+    text.remove_prefix(prefix.size());
+    text.remove_prefix(num_leading_spaces(text));
   }
 
   // `text` is the held beginning of the next call, or content.
@@ -98,6 +121,7 @@ class LlamaParser : public ToolCallParser {
     return num_taken;
   }
 
+  const WholeAnswerSyntax& syntax_;
   State state_ = State::kStart;
   std::string held_;  // text before the reader's: content if no call follows
   ToolCallReader reader_;
@@ -106,7 +130,11 @@ class LlamaParser : public ToolCallParser {
 }  // namespace
 
 std::unique_ptr<ToolCallParser> make_llama_parser(std::span<const ApiTool> tools) {
-  return std::make_unique<LlamaParser>(tools);
+  return std::make_unique<WholeAnswerParser>(kLlama3, tools);
+}
+
+std::unique_ptr<ToolCallParser> make_json_parser(std::span<const ApiTool> tools) {
+  return std::make_unique<WholeAnswerParser>(kGeneric, tools);
 }
 
 }  // namespace halley
