@@ -43,6 +43,7 @@ def perplexity(model, windows):
 def main(loader, text_path, window, num_windows, *folders):
     # What libraries print would stand among the results.
     results, sys.stdout = sys.stdout, sys.stderr
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     logging.disable(logging.WARNING)
     with open(text_path, encoding="utf-8") as file:
         text = file.read()
