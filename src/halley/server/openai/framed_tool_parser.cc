@@ -84,8 +84,8 @@ class FramedParser : public ToolCallParser {
   }
 
   void finish(ToolOutput& output) override {
-    if (state_ != State::kBehind) output.content += held_;
-    held_.clear();
+    if (state_ != State::kBehind) output.content += held_.text;
+    held_.text.clear();
   }
 
  private:
@@ -110,34 +110,24 @@ class FramedParser : public ToolCallParser {
       case State::kBehind:
         break;
     }
-    held_ += text.front();
+    held_.text += text.front();
     state_ == State::kSection ? read_section(output) : read_behind(output);
     return 1;
   }
 
   size_t read_content(std::string_view text, ToolOutput& output) {
-    const size_t num_before = held_.size();
-    held_ += text;
-    const auto found = find_marker(held_, begins_);
-    size_t end = found ? found->start : held_.size() - num_bytes_of_markers(held_, begins_);
-    end -= num_trailing_spaces(std::string_view(held_).substr(0, end));
-    output.content.append(held_, 0, end);
-    if (!found) {
-      held_.erase(0, end);
-      return text.size();
-    }
-    const size_t num_taken = found->start + found->marker.size();
-    held_ = held_.substr(end, num_taken - end);
-    num_opening_ = held_.size();
-    state_ = found->marker == frame_.open ? State::kHead : State::kSection;
-    return num_taken - num_before;
+    const auto [num_taken, marker] = held_.take_content(text, begins_, output);
+    if (marker.empty()) return num_taken;
+    held_.mark_opening();
+    state_ = marker == frame_.open ? State::kHead : State::kSection;
+    return num_taken;
   }
 
   void read_section(ToolOutput& output) {
-    const std::string_view text = trimmed_behind(num_opening_);
-    if (text.empty() && held_.size() - num_opening_ <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind_opening();
+    if (text.empty() && held_.text.size() - held_.num_opening <= kHeldSpacesMax) return;
     if (text == frame_.open) {
-      num_opening_ = held_.size();
+      held_.mark_opening();
       state_ = State::kHead;
     } else if (text.empty() || !frame_.open.starts_with(text)) {
       give_up(output);
@@ -146,17 +136,17 @@ class FramedParser : public ToolCallParser {
 
   size_t read_head(char c, ToolOutput& output) {
     if (c != '{') {
-      held_ += c;
-      if (held_.size() - num_opening_ > kHeadBytesMax) give_up(output);
+      held_.text += c;
+      if (held_.text.size() - held_.num_opening > kHeadBytesMax) give_up(output);
       return 1;
     }
-    ToolCall call = frame_.call_of(std::string_view(held_).substr(num_opening_));
+    ToolCall call = frame_.call_of(std::string_view(held_.text).substr(held_.num_opening));
     if (!has_tool(tools_, call.name)) {
       give_up(output);
       return 0;
     }
     output.calls.push_back(std::move(call));
-    held_.clear();
+    held_.text.clear();
     arguments_.restart();
     state_ = State::kArguments;
     return 0;
@@ -171,36 +161,28 @@ class FramedParser : public ToolCallParser {
   }
 
   void read_behind(ToolOutput& output) {
-    const std::string_view text = trimmed_behind(0);
-    if (text.empty() && held_.size() <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind(0);
+    if (text.empty() && held_.text.size() <= kHeldSpacesMax) return;
     const MarkerAtStart found = marker_at_start(text, behind_);
     if (found.match == MarkerMatch::kPart && !text.empty()) return;
     if (found.match == MarkerMatch::kWhole) {
       const bool is_call = found.marker == frame_.open;
       if (!is_call) {
-        held_.clear();
+        held_.text.clear();
         return;
       }
-      num_opening_ = held_.size();
+      held_.mark_opening();
       state_ = State::kHead;
       return;
     }
     state_ = State::kContent;
-    push(std::exchange(held_, {}), output);
+    push(std::exchange(held_.text, {}), output);
   }
 
   // The first marker is content after all; what follows it may hold another one.
   void give_up(ToolOutput& output) {
-    const std::string text = std::exchange(held_, {});
     state_ = State::kContent;
-    output.content += text.substr(0, num_opening_);
-    push(text.substr(num_opening_), output);
-  }
-
-  std::string_view trimmed_behind(size_t begin) const {
-    std::string_view text = std::string_view(held_).substr(begin);
-    text.remove_prefix(num_leading_spaces(text));
-    return text;
+    push(held_.give_up(output), output);
   }
 
   const CallFrame& frame_;
@@ -208,8 +190,7 @@ class FramedParser : public ToolCallParser {
   const std::array<std::string_view, 5> behind_;
   const std::span<const ApiTool> tools_;
   State state_ = State::kContent;
-  std::string held_;
-  size_t num_opening_ = 0;  // bytes of held_ up to the last marker
+  HeldText held_;
   JsonExtent arguments_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "halley/server/openai/text_marker.h"
@@ -15,6 +16,29 @@ inline constexpr std::string_view kHermesClose = "</tool_call>";
 inline constexpr std::string_view kMistralOpen = "[TOOL_CALLS]";
 inline constexpr std::string_view kGraniteOpen = "<|tool_call|>";
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";
+
+/// The text that a parser holds back because a call may begin with it.
+struct HeldText {
+  struct Content {
+    size_t num_taken;         // bytes of the new text
+    std::string_view marker;  // the last held bytes; empty: none was found
+  };
+
+  /// Takes new text up to the end of the first marker. Emits what is certainly content, and holds
+  /// white space before a marker, the marker, or what may become one.
+  Content take_content(std::string_view new_text, std::span<const std::string_view> markers,
+                       ToolOutput& output);
+  /// Says that all held text stands before the call's own.
+  void mark_opening() { num_opening = text.size(); }
+  /// The text behind the opening, without white space at its beginning.
+  std::string_view behind_opening() const { return behind(num_opening); }
+  std::string_view behind(size_t start) const;
+  /// Emits the opening as content and returns the rest, which may hold another marker.
+  std::string give_up(ToolOutput& output);
+
+  std::string text;
+  size_t num_opening = 0;  // bytes up to the end of the last marker
+};
 
 /// The text's JSON value, or null.
 OrderedJson parse_json_or_null(std::string_view text);

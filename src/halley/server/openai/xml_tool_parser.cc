@@ -97,12 +97,12 @@ class XmlParser : public ToolCallParser {
   // A call that is cut off stays without its end.
   void finish(ToolOutput& output) override {
     if (state_ == State::kValue) {
-      add_value(held_, output);
+      add_value(held_.text, output);
       if (kind_ != ValueKind::kString) add_arguments(value_, output);
     } else if (!is_call_ && state_ != State::kBehind) {
-      output.content += held_;
+      output.content += held_.text;
     }
-    held_.clear();
+    held_.text.clear();
   }
 
  private:
@@ -123,17 +123,17 @@ class XmlParser : public ToolCallParser {
     if (state_ == State::kValue) return read_value(text, output);
     const char c = text.front();
     if (state_ == State::kName && ends_name(c)) {
-      if (c != '<') held_ += c;
+      if (c != '<') held_.text += c;
       end_name(output);
       return c == '<' ? 0 : 1;
     }
-    held_ += c;
+    held_.text += c;
     switch (state_) {
       case State::kOpen:
         read_open(output);
         break;
       case State::kName:
-        if (held_.size() - num_opening_ > kNameBytesMax) give_up(output);
+        if (held_.text.size() - held_.num_opening > kNameBytesMax) give_up(output);
         break;
       case State::kBody:
         read_body(output);
@@ -152,32 +152,22 @@ class XmlParser : public ToolCallParser {
   }
 
   size_t read_content(std::string_view text, ToolOutput& output) {
-    const size_t num_before = held_.size();
-    held_ += text;
-    const auto found = find_marker(held_, begins_);
-    size_t end = found ? found->start : held_.size() - num_bytes_of_markers(held_, begins_);
-    end -= num_trailing_spaces(std::string_view(held_).substr(0, end));
-    output.content.append(held_, 0, end);
-    if (!found) {
-      held_.erase(0, end);
-      return text.size();
-    }
-    const size_t num_taken = found->start + found->marker.size();
-    held_ = held_.substr(end, num_taken - end);
-    begin_call(found->marker);
-    return num_taken - num_before;
+    const auto [num_taken, marker] = held_.take_content(text, begins_, output);
+    if (marker.empty()) return num_taken;
+    begin_call(marker);
+    return num_taken;
   }
 
   void begin_call(std::string_view marker) {
-    num_opening_ = held_.size();
+    held_.mark_opening();
     is_call_ = false;
     const bool has_name = marker == syntax_.name_open || syntax_.name_open.empty();
     state_ = has_name ? State::kName : State::kOpen;
   }
 
   void read_open(ToolOutput& output) {
-    const std::string_view text = behind(num_opening_);
-    if (text.empty() && held_.size() - num_opening_ <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind_opening();
+    if (text.empty() && held_.text.size() - held_.num_opening <= kHeldSpacesMax) return;
     if (text == syntax_.name_open) {
       begin_call(syntax_.name_open);
     } else if (text.empty() || !syntax_.name_open.starts_with(text)) {
@@ -187,17 +177,17 @@ class XmlParser : public ToolCallParser {
 
   bool ends_name(char c) const {
     if (!syntax_.name_close.empty()) return c == syntax_.name_close.front();
-    return c == '<' || (c == '\n' && !behind(num_opening_).empty());
+    return c == '<' || (c == '\n' && !held_.behind_opening().empty());
   }
 
   void end_name(ToolOutput& output) {
-    std::string_view name = trimmed(std::string_view(held_).substr(num_opening_));
+    std::string_view name = trimmed(std::string_view(held_.text).substr(held_.num_opening));
     if (!name.empty() && !syntax_.name_close.empty())
       name = trimmed(name.substr(0, name.size() - 1));
     for (const ApiTool& tool : tools_) {
       if (tool.name != name) continue;
       tool_ = &tool;
-      body_start_ = held_.size();
+      body_start_ = held_.text.size();
       state_ = State::kBody;
       return;
     }
@@ -205,8 +195,8 @@ class XmlParser : public ToolCallParser {
   }
 
   void read_body(ToolOutput& output) {
-    const std::string_view text = behind(body_start_);
-    if (text.empty() && held_.size() - body_start_ <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind(body_start_);
+    if (text.empty() && held_.text.size() - body_start_ <= kHeldSpacesMax) return;
     const MarkerAtStart found = marker_at_start(text, body_);
     if (found.match == MarkerMatch::kPart && !text.empty()) return;
     if (found.match != MarkerMatch::kWhole) {
@@ -216,9 +206,9 @@ class XmlParser : public ToolCallParser {
     if (!is_call_) output.calls.push_back({.id = {}, .name = tool_->name, .arguments = {}});
     if (!is_call_) num_arguments_ = 0;
     is_call_ = true;
-    held_.clear();
+    held_.text.clear();
     if (found.marker == syntax_.key_open) {
-      held_ = syntax_.key_open;
+      held_.text = syntax_.key_open;
       state_ = State::kKey;
     } else {
       end_arguments(output);
@@ -227,20 +217,22 @@ class XmlParser : public ToolCallParser {
   }
 
   void read_key(ToolOutput& output) {
-    if (!std::string_view(held_).substr(syntax_.key_open.size()).ends_with(syntax_.key_close)) {
-      if (held_.size() > kNameBytesMax) break_off(output);
+    if (!std::string_view(held_.text)
+             .substr(syntax_.key_open.size())
+             .ends_with(syntax_.key_close)) {
+      if (held_.text.size() > kNameBytesMax) break_off(output);
       return;
     }
-    const size_t num_key = held_.size() - syntax_.key_open.size() - syntax_.key_close.size();
-    key_ = trimmed(std::string_view(held_).substr(syntax_.key_open.size(), num_key));
-    body_start_ = held_.size();
+    const size_t num_key = held_.text.size() - syntax_.key_open.size() - syntax_.key_close.size();
+    key_ = trimmed(std::string_view(held_.text).substr(syntax_.key_open.size(), num_key));
+    body_start_ = held_.text.size();
     state_ = State::kBeforeValue;
     if (syntax_.value_open.empty()) begin_value(output);
   }
 
   void read_before_value(ToolOutput& output) {
-    const std::string_view text = behind(body_start_);
-    if (text.empty() && held_.size() - body_start_ <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind(body_start_);
+    if (text.empty() && held_.text.size() - body_start_ <= kHeldSpacesMax) return;
     if (text == syntax_.value_open) {
       begin_value(output);
     } else if (text.empty() || !syntax_.value_open.starts_with(text)) {
@@ -249,7 +241,7 @@ class XmlParser : public ToolCallParser {
   }
 
   void begin_value(ToolOutput& output) {
-    held_.clear();
+    held_.text.clear();
     value_.clear();
     kind_ = kind_of(*tool_, key_);
     std::string text = num_arguments_++ == 0 ? "{\"" : ", \"";
@@ -262,18 +254,19 @@ class XmlParser : public ToolCallParser {
 
   size_t read_value(std::string_view text, ToolOutput& output) {
     if (std::exchange(is_value_start_, false) && text.front() == '\n') return 1;
-    const size_t num_before = held_.size();
-    held_ += text;
-    const size_t start = held_.find(syntax_.value_close);
+    const size_t num_before = held_.text.size();
+    held_.text += text;
+    const size_t start = held_.text.find(syntax_.value_close);
     const bool is_end = start != std::string::npos;
-    size_t end = is_end ? start : held_.size() - num_bytes_of_marker(held_, syntax_.value_close);
-    if (syntax_.has_line_ends && end > 0 && held_[end - 1] == '\n') --end;
-    add_value(std::string_view(held_).substr(0, end), output);
+    size_t end =
+        is_end ? start : held_.text.size() - num_bytes_of_marker(held_.text, syntax_.value_close);
+    if (syntax_.has_line_ends && end > 0 && held_.text[end - 1] == '\n') --end;
+    add_value(std::string_view(held_.text).substr(0, end), output);
     if (!is_end) {
-      held_.erase(0, end);
+      held_.text.erase(0, end);
       return text.size();
     }
-    held_.clear();
+    held_.text.clear();
     add_arguments(kind_ == ValueKind::kString ? "\"" : json_of(value_), output);
     body_start_ = 0;
     state_ = State::kBody;
@@ -293,17 +286,17 @@ class XmlParser : public ToolCallParser {
   }
 
   void read_behind(ToolOutput& output) {
-    const std::string_view text = behind(0);
-    if (text.empty() && held_.size() <= kHeldSpacesMax) return;
+    const std::string_view text = held_.behind(0);
+    if (text.empty() && held_.text.size() <= kHeldSpacesMax) return;
     const MarkerAtStart found = marker_at_start(text, behind_);
     if (found.match == MarkerMatch::kPart && !text.empty()) return;
     if (found.match == MarkerMatch::kNone || text.empty()) {
       state_ = State::kContent;
-      push(std::exchange(held_, {}), output);
+      push(std::exchange(held_.text, {}), output);
     } else if (found.marker == syntax_.call_open || found.marker == syntax_.name_open) {
       begin_call(found.marker);
     } else {
-      held_.clear();
+      held_.text.clear();
     }
   }
 
@@ -312,22 +305,13 @@ class XmlParser : public ToolCallParser {
     end_arguments(output);
     is_call_ = false;
     state_ = State::kContent;
-    push(std::exchange(held_, {}), output);
+    push(std::exchange(held_.text, {}), output);
   }
 
   // The first marker is content after all; what follows it may hold another one.
   void give_up(ToolOutput& output) {
-    const std::string text = std::exchange(held_, {});
     state_ = State::kContent;
-    output.content += text.substr(0, num_opening_);
-    push(text.substr(num_opening_), output);
-  }
-
-  // The held text from `begin` on, without white space at its beginning.
-  std::string_view behind(size_t begin) const {
-    std::string_view text = std::string_view(held_).substr(begin);
-    text.remove_prefix(num_leading_spaces(text));
-    return text;
+    push(held_.give_up(output), output);
   }
 
   const XmlSyntax& syntax_;
@@ -336,8 +320,7 @@ class XmlParser : public ToolCallParser {
   const std::array<std::string_view, 3> body_;
   const std::span<const ApiTool> tools_;
   State state_ = State::kContent;
-  std::string held_;
-  size_t num_opening_ = 0;         // bytes of held_ up to the last marker
+  HeldText held_;
   size_t body_start_ = 0;          // in held_
   bool is_call_ = false;           // the call was emitted
   const ApiTool* tool_ = nullptr;  // of the call
