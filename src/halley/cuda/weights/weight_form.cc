@@ -29,6 +29,7 @@ bool is_e4m3(ActivationQuant activation) {
 std::string why_numbers(const GemmProblem& problem) {
   if (problem.w_layout == PackedLayout::kNestedF16Quad) return "its two planes make f16 numbers";
   if (problem.activation == ActivationQuant::kNone) return "its activations are not rounded";
+  if (problem.w_layout == PackedLayout::kE2m1Quad) return "no product takes 4-bit floats";
   const bool is_float = problem.w_layout == PackedLayout::kF8E4M3Quad;
   if (!is_s8(problem.activation) && !is_e4m3(problem.activation)) {
     return str("blocks of its activations have scales of their own (", problem.activation, ")");
