@@ -25,19 +25,21 @@ const char* MixedLinear::kernel_name() const {
 /// Accumulators of s8 are exact: any plan gives the same bits.
 bool MixedLinear::has_one_plan() const { return is_batch_invariant_ && !is_s8(weight_.kind); }
 
+MmaPlan MixedLinear::mma_plan(int64_t M) const {
+  const MmaShape shape = mma_shape(weight_, M);
+  return has_one_plan() ? invariant_mma_plan(shape, device_) : plan_mma_gemm(shape, device_);
+}
+
+MixedPlan MixedLinear::mixed_plan(int64_t M) const {
+  const MixedShape shape = mixed_shape(weight_, M);
+  return has_one_plan() ? invariant_mixed_plan(shape, device_) : plan_mixed_gemm(shape, device_);
+}
+
 std::string MixedLinear::describe_kernels() const {
   std::string text = str("outputs by ", kernel_name());
   for (const int64_t M : {1, 16, 128}) {
     text += str(M == 1 ? ": " : "; ", M, M == 1 ? " row " : " rows ");
-    if (kernels_ == W4Kernels::kMma) {
-      const MmaShape shape = mma_shape(weight_, M);
-      text +=
-          str(has_one_plan() ? invariant_mma_plan(shape, device_) : plan_mma_gemm(shape, device_));
-    } else {
-      const MixedShape shape = mixed_shape(weight_, M);
-      text += str(has_one_plan() ? invariant_mixed_plan(shape, device_)
-                                 : plan_mixed_gemm(shape, device_));
-    }
+    text += kernels_ == W4Kernels::kMma ? str(mma_plan(M)) : str(mixed_plan(M));
   }
   return text;
 }
@@ -56,15 +58,9 @@ void MixedLinear::multiply(const CudaContext& context, const WeightOperands& ope
                                // stream of a step is a kernel.
                                .starts_early = true};
   if (kernels_ == W4Kernels::kMma) {
-    const MmaShape shape = mma_shape(weight_, y.num_rows);
-    const MmaPlan plan =
-        has_one_plan() ? invariant_mma_plan(shape, device_) : plan_mma_gemm(shape, device_);
-    return mma_gemm_planned(context, weight_, mixed, plan, y);
+    return mma_gemm_planned(context, weight_, mixed, mma_plan(y.num_rows), y);
   }
-  const MixedShape shape = mixed_shape(weight_, y.num_rows);
-  const MixedPlan plan =
-      has_one_plan() ? invariant_mixed_plan(shape, device_) : plan_mixed_gemm(shape, device_);
-  mixed_gemm_planned(context, weight_, mixed, plan, y);
+  mixed_gemm_planned(context, weight_, mixed, mixed_plan(y.num_rows), y);
 }
 
 size_t MixedLinear::workspace_bytes(int64_t, Precision) const {

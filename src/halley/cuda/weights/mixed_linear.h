@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/mma_gemm/mma_plan.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/weights/device_weight.h"
 
@@ -30,6 +31,8 @@ class MixedLinear final : public DeviceWeight {
 
  private:
   bool has_one_plan() const;
+  MmaPlan mma_plan(int64_t M) const;
+  MixedPlan mixed_plan(int64_t M) const;
 
   MixedWeight weight_;
   MixedDevice device_;
