@@ -5,9 +5,9 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/checkpoint/gguf/json_text.h"
 #include "halley/checkpoint/gguf/splitting_rule.h"
 #include "halley/checkpoint/gguf/vocabulary.h"
+#include "halley/json/json_text.h"
 
 namespace halley {
 namespace {

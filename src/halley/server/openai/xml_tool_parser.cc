@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "halley/json/json_text.h"
 #include "halley/server/openai/tool_call_reader.h"
 #include "halley/server/openai/tool_call_text.h"
 
@@ -34,28 +35,6 @@ constexpr XmlSyntax kGlm = {
     "<tool_call>",    "",   "", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
     {"</tool_call>"}, false};
 
-// The bytes of a JSON string without its quotes. Works on any piece of a text.
-std::string escaped(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20) {
-      out += "\\u00";
-      out += kDigits[byte / 16];
-      out += kDigits[byte % 16];
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 enum class ValueKind { kString, kJson, kUnknown };
 
 // The kind that the tool's schema declares of an argument.
@@ -77,7 +56,7 @@ std::string json_of(std::string_view text) {
   if (value == "False") return "false";
   if (value == "None" || value == "null") return "null";
   if (!parse_json_or_null(value).is_null()) return std::string(value);
-  return "\"" + escaped(text) + "\"";
+  return json_string(text);
 }
 
 // Drops white space between content and a call. Emits strings while they arrive.
@@ -245,7 +224,8 @@ class XmlParser : public ToolCallParser {
     value_.clear();
     kind_ = kind_of(*tool_, key_);
     std::string text = num_arguments_++ == 0 ? "{\"" : ", \"";
-    text += escaped(key_) + "\": ";
+    append_json_escaped(key_, text);
+    text += "\": ";
     if (kind_ == ValueKind::kString) text += '"';
     add_arguments(text, output);
     is_value_start_ = syntax_.has_line_ends;
@@ -275,7 +255,9 @@ class XmlParser : public ToolCallParser {
 
   void add_value(std::string_view text, ToolOutput& output) {
     if (kind_ == ValueKind::kString) {
-      add_arguments(escaped(text), output);
+      std::string escaped;
+      append_json_escaped(text, escaped);
+      add_arguments(escaped, output);
     } else {
       value_ += text;
     }

@@ -1,4 +1,5 @@
-// Writes JSON piece by piece, for documents of hundreds of thousands of strings.
+// Writes JSON piece by piece: documents of hundreds of thousands of strings, and strings that
+// arrive in pieces.
 #pragma once
 
 #include <string>
@@ -6,15 +7,17 @@
 
 namespace halley {
 
-/// Appends `text` as a JSON string. Invalid UTF-8 stays as it is, for the parser to reject.
-inline void append_json_string(std::string_view text, std::string& json) {
+/// Appends the bytes of a JSON string without its quotes: `text` may be any piece of the string.
+/// Invalid UTF-8 stays as it is, for the parser to reject.
+inline void append_json_escaped(std::string_view text, std::string& json) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  json += '"';
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       json += '\\';
       json += c;
+    } else if (c == '\n') {
+      json += "\\n";
     } else if (byte < 0x20) {
       json += "\\u00";
       json += kDigits[byte >> 4];
@@ -23,6 +26,12 @@ inline void append_json_string(std::string_view text, std::string& json) {
       json += c;
     }
   }
+}
+
+/// Appends `text` as a JSON string.
+inline void append_json_string(std::string_view text, std::string& json) {
+  json += '"';
+  append_json_escaped(text, json);
   json += '"';
 }
 
