@@ -179,6 +179,81 @@ class OpenAiClientTest(unittest.TestCase):
                 self.assertIn(value["kind"], ["x", "y"])
                 self.assertIsInstance(value["ok"], bool)
 
+    def respond(self, **options):
+        return self.client.responses.create(
+            **{"model": "demo-21m", "input": "Write.", "instructions": "You write.",
+               "temperature": 0, "max_output_tokens": 16, **options})
+
+    def test_a_response_is_what_a_chat_answers(self):
+        response = self.respond(metadata={"k": "v"})
+        self.assertEqual(response.output_text, self.chat().choices[0].message.content)
+        self.assertEqual(response.status, "incomplete")
+        self.assertEqual(response.incomplete_details.reason, "max_output_tokens")
+        self.assertEqual(response.usage.output_tokens, 16)
+        self.assertEqual(response.metadata, {"k": "v"})
+
+    def test_the_events_of_a_response(self):
+        whole = self.respond()
+        with self.client.responses.stream(model="demo-21m", input="Write.",
+                                          instructions="You write.", temperature=0,
+                                          max_output_tokens=16) as stream:
+            events = list(stream)
+        self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
+        self.assertEqual("".join(event.delta for event in events
+                                 if event.type == "response.output_text.delta"),
+                         whole.output_text)
+        self.assertEqual(events[0].type, "response.created")
+        self.assertEqual(events[-1].type, "response.incomplete")
+        self.assertEqual(events[-1].response.output[0].content[0].text, whole.output_text)
+
+    def test_a_response_calls_a_tool_and_goes_on(self):
+        tools = [{"type": "function", **TOOLS[0]["function"]}]
+        options = {"tools": tools, "tool_choice": {"type": "function", "name": "add"},
+                   "max_output_tokens": 200}
+        response = self.respond(**options)
+        call = response.output[0]
+        self.assertEqual((response.status, call.type, call.name),
+                         ("completed", "function_call", "add"))
+        self.assertIsInstance(json.loads(call.arguments)["a"], int)
+        events = list(self.respond(**options, stream=True))
+        self.assertEqual("".join(event.delta for event in events
+                                 if event.type == "response.function_call_arguments.delta"),
+                         call.arguments)
+        self.assertEqual(events[-1].response.output[0].arguments, call.arguments)
+        # And the conversation goes on with it.
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "5"}
+        turns = [{"role": "user", "content": "Write."}, *response.output, result]
+        again = self.respond(input=turns, tools=tools)
+        self.assertEqual(again.output[0].type, "message")
+
+    def test_a_response_keeps_a_schema(self):
+        response = self.respond(max_output_tokens=400, text={"format": {
+            "type": "json_schema", "name": "s", "schema": SCHEMA, "strict": True}})
+        self.assertIn(json.loads(response.output_text)["kind"], ["x", "y"])
+
+    def test_responses_are_stored_where_the_server_does(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.respond(store=True)
+        self.assertEqual(caught.exception.param, "store")
+        server = Server(HALLEY, MODEL, "--threads", "1", "--stored-responses", "2")
+        self.addCleanup(server.end)
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="-",
+                           max_retries=0, timeout=120) as client:
+            ask = {"model": "demo-21m", "max_output_tokens": 4, "temperature": 0}
+            first = client.responses.create(input="Write.", **ask)
+            self.assertEqual(client.responses.retrieve(first.id).output_text, first.output_text)
+            second = client.responses.create(input="More.", previous_response_id=first.id, **ask)
+            spoken = client.responses.create(
+                input=[{"role": "user", "content": "Write."}, *first.output,
+                       {"role": "user", "content": "More."}], **ask)
+            self.assertEqual(second.output_text, spoken.output_text)
+            self.assertEqual(second.usage.input_tokens, spoken.usage.input_tokens)
+            with self.assertRaises(openai.NotFoundError):  # the third took its place
+                client.responses.retrieve(first.id)
+            client.responses.delete(second.id)
+            with self.assertRaises(openai.NotFoundError):
+                client.responses.retrieve(second.id)
+
     def test_errors_are_the_client_s(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat(temperature=3)

@@ -34,6 +34,7 @@
 #include "halley/server/metrics/server_metrics.h"
 #include "halley/server/openai/tool_calls.h"
 #include "halley/server/page/page_routes.h"
+#include "halley/server/responses/response_store.h"
 
 namespace halley::cli {
 namespace {
@@ -61,6 +62,7 @@ struct ServeOptions {
   AnswerParsers parsers;
   int64_t answer_bytes_max = 0;
   int64_t constraint_bytes_max = AppConfig{}.constraint_bytes_max;
+  ResponseStoreLimits stored_responses = {.num_responses_max = 0, .bytes_max = size_t{64} << 20};
   double request_timeout_s = 0;
   double shutdown_timeout_s = 30;
   size_t body_bytes_max = HttpLimits{}.body_bytes_max;
@@ -90,6 +92,7 @@ AppConfig app_config_of(const ServeOptions& options, const std::vector<std::stri
   config.request_timeout_s = options.request_timeout_s;
   config.answer_bytes_max = options.answer_bytes_max;
   config.constraint_bytes_max = options.constraint_bytes_max;
+  config.stored_responses = options.stored_responses;
   config.has_api_keys = has_keys;
   // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
   config.num_preprocessing_threads =
@@ -313,8 +316,23 @@ void add_scheduling_options(CLI::App& app, ServeOptions& options) {
       ->group("Engine");
 }
 
+constexpr const char* kGroup = "Server";
+
+void add_store_options(CLI::App& app, ResponseStoreLimits& limits) {
+  app.add_option("--stored-responses", limits.num_responses_max,
+                 "Responses of /v1/responses that are kept for previous_response_id and GET; 0: "
+                 "none")
+      ->check(CLI::Range(size_t{0}, size_t{1} << 20))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--stored-response-bytes", limits.bytes_max,
+                 "Memory of all of them, 1GB for example, with their conversations")
+      ->transform(CLI::AsSizeValue(true))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
 void add_http_options(CLI::App& app, ServeOptions& options) {
-  constexpr const char* kGroup = "Server";
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group(kGroup);
   };
@@ -402,6 +420,7 @@ Run add_serve(CLI::App& parent) {
       ->capture_default_str();
   add_scheduling_options(app, *options);
   add_http_options(app, *options);
+  add_store_options(app, options->stored_responses);
   app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
 the endpoints, the fields of requests and the behaviour under load.
 Examples:

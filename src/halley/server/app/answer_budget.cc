@@ -79,13 +79,14 @@ std::optional<AnswerBytes> most_whole_bytes(const ApiRequest& request, const Ans
   }
   // The choice that is being written has its text twice: with its calls, or behind the prompt.
   sum.add(1, text_bytes_max);
+  sum.add(sizes.num_text_copies, text_bytes_max);
   if (!sum.sum()) return std::nullopt;
   return AnswerBytes{.events = 0, .all = *sum.sum()};
 }
 
 std::optional<AnswerBytes> most_stream_bytes(const ApiRequest& request, const AnswerSizes& sizes) {
   const int64_t num_top = request.num_alternatives();
-  CheckedSum events, unsent;
+  CheckedSum events, unsent, copies;
   for (size_t i = 0; i < sizes.max_tokens.size(); ++i) {
     CheckedSum one;
     one.add(sizes.max_tokens[i], event_bytes(sizes.token_text_bytes, num_top));
@@ -95,8 +96,10 @@ std::optional<AnswerBytes> most_stream_bytes(const ApiRequest& request, const An
       prompt.add(sizes.num_prompt_tokens[i], 2 * prompt_token_bytes(num_top));
       events.add(request.n, prompt.or_max());
     }
-    CheckedSum tokens;
+    CheckedSum tokens, text;
     tokens.add(request.n, sizes.max_tokens[i]);
+    text.add(sizes.max_tokens[i], sizes.token_text_bytes);
+    copies.add(sizes.num_text_copies, text.or_max());
     // Reasoning stands in a chunk twice.
     unsent.add(tokens.or_max(),
                kChunkBytes + 2 * sizes.token_text_bytes + num_top * kChunkLogprobBytes);
@@ -106,6 +109,7 @@ std::optional<AnswerBytes> most_stream_bytes(const ApiRequest& request, const An
   sum.add(request.num_sequences(), kSequenceBytes);
   sum.add(1, unsent.at_most(static_cast<int64_t>(HttpLimits{}.unsent_bytes_max)));
   sum.add(1, events.or_max());
+  sum.add(1, copies.or_max());
   if (!sum.sum()) return std::nullopt;
   return AnswerBytes{.events = *events.sum(), .all = *sum.sum()};
 }

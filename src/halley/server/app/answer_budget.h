@@ -19,6 +19,7 @@ std::shared_ptr<ByteBudget> make_answer_budget(int64_t num_bytes_max);
 struct AnswerSizes {
   int64_t token_text_bytes = 0;                     // of the vocabulary's longest token
   int64_t stream_events_bytes_max = 0;              // AppConfig
+  int64_t num_text_copies = 0;                      // Reply; 0: there is none
   std::span<const int64_t> num_prompt_tokens = {};  // one per prompt
   std::span<const int64_t> max_tokens = {};         // one per prompt
 };

@@ -8,6 +8,7 @@
 
 #include "halley/base/byte_budget.h"
 #include "halley/engine/engine.h"
+#include "halley/server/responses/response_store.h"
 
 namespace halley {
 
@@ -29,6 +30,8 @@ struct AppConfig {
   int64_t stream_events_bytes_max = int64_t{256} << 10;
   /// The memory of all compiled schemas and grammars, each as it is before its first mask.
   int64_t constraint_bytes_max = int64_t{512} << 20;
+  /// Responses of POST /v1/responses that are kept; none by default.
+  ResponseStoreLimits stored_responses = {};
   bool has_api_keys = false;  // clients are told apart by their keys, not by addresses
   int64_t created_s = 0;      // when the model was loaded, for /v1/models
 

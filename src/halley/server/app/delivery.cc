@@ -77,7 +77,9 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     fail(end_error(request_, event));
     return;
   }
-  if (!sequence.has_begun && head_.is_chat) {
+  if (!sequence.has_begun && reply_) {
+    pieces += reply_->begin(usage());
+  } else if (!sequence.has_begun && head_.is_chat) {
     add_chunk(role_chunk(head_, static_cast<int64_t>(index)), pieces);
   }
   if (request_.has_echo && (!sequence.has_begun || !event.prompt_logprobs.empty())) {
@@ -103,6 +105,10 @@ std::string Generation::prompt_text(const Sequence& sequence) const {
 
 void Generation::add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const {
   if (delta.is_empty()) return;
+  if (reply_) {
+    pieces += reply_->add(delta);
+    return;
+  }
   const auto choice_index = static_cast<int64_t>(index);
   if (!request_.has_continuous_usage && chunks_->append(choice_index, delta, pieces)) return;
   add_chunk(answer_chunk(head_, choice_index, delta), pieces);
@@ -120,7 +126,9 @@ void Generation::add_chunk(OrderedJson chunk, std::string& pieces) const {
 void Generation::send(std::string pieces) {
   if (!request_.is_stream || is_over_ || has_answer_) return;
   const bool is_end = num_ended_ == sequences_.size();
-  if (is_end) {
+  if (is_end && reply_) {
+    pieces += reply_->end(usage());
+  } else if (is_end) {
     if (request_.includes_usage) pieces += sse_event(usage_chunk(head_, usage()));
     pieces += kSseDone;
   }

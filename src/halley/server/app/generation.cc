@@ -29,17 +29,19 @@ ServerTime after(ServerTime start, double seconds) {
 }  // namespace
 
 Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange,
-                       ApiEndpoint endpoint, std::unique_ptr<Admission> admission)
+                       ApiEndpoint endpoint, const ChatApi* api,
+                       std::unique_ptr<Admission> admission)
     : context_(context),
       exchange_(std::move(exchange)),
       endpoint_(endpoint),
+      api_(api),
       arrival_(std::chrono::steady_clock::now()),
       admission_(std::move(admission)),
       watch_(std::make_shared<RequestWatch>()) {}
 
 std::shared_ptr<Generation> Generation::make(AppContext& context,
                                              std::shared_ptr<HttpExchange> exchange,
-                                             ApiEndpoint endpoint,
+                                             ApiEndpoint endpoint, const ChatApi* api,
                                              std::unique_ptr<Admission> admission) {
   const auto free = [&context](Generation* generation) {
     std::shared_ptr<Generation> owner(generation, std::default_delete<Generation>());
@@ -47,7 +49,7 @@ std::shared_ptr<Generation> Generation::make(AppContext& context,
     // False: the server ends, and the job's owner has freed it.
     static_cast<void>(context.answer_thread->push([owner = std::move(owner)] {}));
   };
-  return {new Generation(context, std::move(exchange), endpoint, std::move(admission)), free};
+  return {new Generation(context, std::move(exchange), endpoint, api, std::move(admission)), free};
 }
 
 void Generation::preprocess() noexcept {
@@ -90,7 +92,7 @@ void Generation::guarded(const std::function<void()>& step) noexcept {
 }
 
 void Generation::parse() {
-  request_ = parse_request(exchange_->request().body, endpoint_, context_.rules);
+  parse_body();
   const double timeout_s = request_.timeout_s.value_or(context_.config.request_timeout_s);
   if (timeout_s > 0) watch_->set_deadline(after(arrival_, timeout_s));
   watch_->check();
@@ -109,6 +111,20 @@ void Generation::parse() {
     throw overloaded("The queue has no space for all sequences of the request. Try again later.",
                      kRetryAfterS);
   }
+}
+
+void Generation::parse_body() {
+  const HttpRequest& http = exchange_->request();
+  if (api_ == nullptr) {
+    request_ = parse_request(http.body, endpoint_, context_.rules);
+    return;
+  }
+  ParsedChat parsed = api_->parse(http.body, {.rules = context_.rules,
+                                              .client = client_of(context_.config, http),
+                                              .default_model = context_.config.model_names.front(),
+                                              .now_s = seconds_since_epoch()});
+  request_ = std::move(parsed.request);
+  reply_ = std::move(parsed.reply);
 }
 
 void Generation::tokenize() {
@@ -160,6 +176,7 @@ void Generation::reserve_memory() {
   const auto bytes = most_answer_bytes(
       request_, {.token_text_bytes = static_cast<int64_t>(context_.token_bytes_max),
                  .stream_events_bytes_max = context_.config.stream_events_bytes_max,
+                 .num_text_copies = reply_ ? reply_->num_text_copies() : 0,
                  .num_prompt_tokens = num_prompt_tokens,
                  .max_tokens = max_tokens_});
   reservation_.emplace(reserve_answer(context_.answer_bytes, bytes, request_));
@@ -172,7 +189,7 @@ void Generation::submit() {
            .id = random_id(is_chat ? "chatcmpl-" : "cmpl-", 24),
            .created_s = seconds_since_epoch(),
            .model = request_.model.empty() ? context_.config.model_names.front() : request_.model};
-  if (request_.is_stream) chunks_.emplace(head_, request_.includes_usage);
+  if (request_.is_stream && !reply_) chunks_.emplace(head_, request_.includes_usage);
   const ToolDialect dialect = context_.format.dialect();
   for (size_t prompt_index = 0; prompt_index < prompt_ids_.size(); ++prompt_index) {
     for (int64_t i = 0; i < request_.n; ++i) {
@@ -216,7 +233,9 @@ void Generation::submit() {
       return;
     }
   }
-  if (request_.is_stream) exchange_->keep_alive(stream_head({}), kSseComment);
+  if (request_.is_stream) {
+    exchange_->keep_alive(stream_head({}), api_ != nullptr ? api_->silent_event() : kSseComment);
+  }
   start_delivery();
 }
 
@@ -309,10 +328,10 @@ void Generation::fail(const ApiError& error) {
   if (was_over || has_answer_) return;
   has_answer_ = true;
   if (!has_stream_ && exchange_->claim_answer()) {
-    exchange_->respond(error_response(error));
+    exchange_->respond(error_response(error, api_));
     return;
   }
-  exchange_->write(str("data: ", error.body(), "\n\n", kSseDone));
+  exchange_->write(reply_ ? reply_->fail(error) : str("data: ", error.body(), "\n\n", kSseDone));
   exchange_->finish();
 }
 

@@ -1,4 +1,4 @@
-// One request of /v1/completions or /v1/chat/completions, from its body to its answer.
+// One request that generates, from its body to its answer.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/answer_writer.h"
 #include "halley/server/openai/choice_writer.h"
+#include "halley/server/openai/reply.h"
 #include "halley/server/openai/sequence_output.h"
 
 namespace halley {
@@ -29,10 +30,11 @@ namespace halley {
 /// probabilities.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  /// Whoever lets go of it last, the answer thread frees it where that takes long.
+  /// A chat of another API has `api`, else null. Whoever lets go of the object last, the answer
+  /// thread frees it where that takes long.
   static std::shared_ptr<Generation> make(AppContext& context,
                                           std::shared_ptr<HttpExchange> exchange,
-                                          ApiEndpoint endpoint,
+                                          ApiEndpoint endpoint, const ChatApi* api,
                                           std::unique_ptr<Admission> admission);
 
   /// Drops the work once the client is gone. To be called once, before preprocess().
@@ -43,7 +45,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange, ApiEndpoint endpoint,
-             std::unique_ptr<Admission> admission);
+             const ChatApi* api, std::unique_ptr<Admission> admission);
 
   struct Sequence {
     size_t prompt_index = 0;
@@ -55,6 +57,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   using WaitingEvent = std::pair<size_t, TokenEvent>;  // with its sequence
 
   void parse();
+  void parse_body();
   void tokenize();
   std::vector<int32_t> encode(const std::string& text, bool adds_special_tokens) const;
   void plan_lengths();
@@ -89,6 +92,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // For an answer that is not streamed, on the response thread or the answer thread.
   void respond_whole();
+  void respond_with_reply();
   void begin_whole() noexcept;
   void write_next_piece() noexcept;
   void await_client();
@@ -107,6 +111,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   AppContext& context_;
   const std::shared_ptr<HttpExchange> exchange_;
   const ApiEndpoint endpoint_;
+  const ChatApi* const api_;  // null: OpenAI's completions and chats
   const ServerTime arrival_;
   std::unique_ptr<Admission> admission_;
   const std::shared_ptr<RequestWatch> watch_;
@@ -132,6 +137,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<WaitingEvent> batch_;  // events that were taken, delivered up to num_delivered_
   size_t num_delivered_ = 0;
   std::optional<AnswerWriter> whole_;
+  std::unique_ptr<Reply> reply_;  // null iff api_ is; made by preprocess()
 
   std::atomic<bool> is_over_{false};  // nothing more is sent: client gone, or error sent
 

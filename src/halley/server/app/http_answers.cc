@@ -27,8 +27,9 @@ void check_text_bytes(const AppContext& context, const std::string& text, const 
 
 }  // namespace
 
-HttpResponse error_response(const ApiError& error) {
-  HttpResponse response = {.status = error.details().status, .body = error.body()};
+HttpResponse error_response(const ApiError& error, const ChatApi* api) {
+  HttpResponse response = {.status = error.details().status,
+                           .body = api != nullptr ? api->error_body(error) : error.body()};
   if (error.details().retry_after_s > 0) {
     response.headers.emplace_back("retry-after", str(error.details().retry_after_s));
   }

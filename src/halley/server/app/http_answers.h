@@ -13,10 +13,12 @@
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/api_request.h"
 #include "halley/server/openai/ignored_members.h"
+#include "halley/server/openai/reply.h"
 
 namespace halley {
 
-HttpResponse error_response(const ApiError& error);
+/// In the format of `api`, or of OpenAI's chats where it is null.
+HttpResponse error_response(const ApiError& error, const ChatApi* api = nullptr);
 HttpResponse json_response(const OrderedJson& json, int status = 200);
 /// The beginning of a stream of server-sent events, and an event of it that says nothing.
 HttpResponse stream_response(std::string events);

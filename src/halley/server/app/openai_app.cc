@@ -1,5 +1,6 @@
 #include "halley/server/app/openai_app.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -18,6 +19,8 @@
 #include "halley/server/app/text_request.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/openapi.h"
+#include "halley/server/responses/response_fields.h"
+#include "halley/server/responses/responses_api.h"
 
 namespace halley {
 namespace {
@@ -47,7 +50,8 @@ class OpenAiApp::Impl {
  public:
   Impl(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
        ChatFormat format, const AppConfig& config)
-      : context_{.config = config,
+      : responses_(config.stored_responses),
+        context_{.config = config,
                  .tokenizer = tokenizer,
                  .format = std::move(format),
                  .rules = {},
@@ -70,7 +74,8 @@ class OpenAiApp::Impl {
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     context_.answer_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     static_cast<void>(context_.answer_thread->push([] { lower_thread_priority(); }));
-    openapi_ = json_text(make_openapi(context_.config.version));
+    openapi_ =
+        json_text(make_openapi(context_.config.version, std::to_array({response_description()})));
   }
 
   // There is no submit after the preprocessing threads have ended, and no event after the engine is
@@ -89,6 +94,9 @@ class OpenAiApp::Impl {
     std::vector<HttpRoute> routes = {
         {"POST", "/v1/completions", generate(ApiEndpoint::kCompletions)},
         {"POST", "/v1/chat/completions", generate(ApiEndpoint::kChat)},
+        {"POST", "/v1/responses", generate(ApiEndpoint::kChat, &responses_)},
+        stored_response("GET", &ResponsesApi::stored),
+        stored_response("DELETE", &ResponsesApi::erase),
         {"POST", "/tokenize", compute(ApiEndpoint::kTokenize)},
         {"POST", "/detokenize", compute(ApiEndpoint::kDetokenize)},
         {"GET", "/v1/models", [this](Exchange exchange) { exchange->respond(models()); }},
@@ -132,19 +140,36 @@ class OpenAiApp::Impl {
     return admission;
   }
 
-  HttpHandler generate(ApiEndpoint endpoint) {
-    return [this, endpoint](Exchange exchange) {
+  HttpHandler generate(ApiEndpoint endpoint, const ChatApi* api = nullptr) {
+    return [this, endpoint, api](Exchange exchange) {
       try {
-        auto generation = Generation::make(context_, exchange, endpoint, admit());
+        auto generation = Generation::make(context_, exchange, endpoint, api, admit());
         generation->watch_client();
         if (!push_preprocessing(context_, exchange->request(),
                                 [generation] { generation->preprocess(); })) {
           throw overloaded("The queue is full. Try again later.", kRetryAfterS);
         }
       } catch (const ApiError& error) {
-        exchange->respond(error_response(error));
+        exchange->respond(error_response(error, api));
       }
     };
+  }
+
+  // Answers with the text that `make` gives for the response that the path names.
+  HttpRoute stored_response(const char* method,
+                            std::string (ResponsesApi::*make)(const std::string&,
+                                                              const std::string&) const) {
+    const std::string path = "/v1/responses/";
+    const auto handler = [this, make, path](const Exchange& exchange) {
+      const HttpRequest& request = exchange->request();
+      try {
+        exchange->respond({.body = (responses_.*make)(client_of(context_.config, request),
+                                                      request.path.substr(path.size()))});
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error, &responses_));
+      }
+    };
+    return {.method = method, .path = path, .handler = handler, .takes_name = true};
   }
 
   // One of kNumComputingMax, which is given back when the last copy goes.
@@ -212,6 +237,7 @@ class OpenAiApp::Impl {
   }
 
   std::atomic<int> num_computing_{0};  // outlives the jobs that count in it
+  const ResponsesApi responses_;       // and this those of requests
   AppContext context_;
   std::string openapi_;
 };

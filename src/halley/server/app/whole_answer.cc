@@ -32,6 +32,7 @@ void Generation::respond_whole() {
 void Generation::begin_whole() noexcept {
   if (is_over_) return;
   try {
+    if (reply_) return respond_with_reply();
     whole_.emplace(
         AnswerWriter::Parts{.head = head_,
                             .usage = whole_usage(),
@@ -48,6 +49,15 @@ void Generation::begin_whole() noexcept {
   } catch (const std::exception& error) {
     fail_whole(error.what());
   }
+}
+
+void Generation::respond_with_reply() {
+  const ApiUsage usage = whole_usage();
+  const WholeChoice choice = take_choice(0);
+  HttpResponse response = {.body = reply_->whole(choice.delta, usage)};
+  add_ignored(request_.ignored, response);
+  has_answer_ = true;
+  exchange_->respond(std::move(response));
 }
 
 size_t Generation::num_output_bytes() const {

@@ -87,6 +87,9 @@ struct HttpRoute {
   /// The bytes of `path` from here on are a name, which clients may percent-encode ("org%2Fname");
   /// 0: none are.
   size_t encoded_from = 0;
+  /// `path` is followed by a name that the handler takes from the request's path: 1 to 128 letters,
+  /// digits, "_" and "-".
+  bool takes_name = false;
 };
 
 }  // namespace halley

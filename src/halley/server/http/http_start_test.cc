@@ -96,5 +96,27 @@ TEST(HttpNames, MayBePercentEncodedWhereARouteSaysSo) {
   EXPECT_EQ(ask(server.port(), request("POST", "/models/org%2Fa%20name:1")).status, 405);
 }
 
+TEST(HttpNames, FollowThePathOfARouteThatTakesOne) {
+  HttpRoute named = {"GET", "/named/", [](const std::shared_ptr<HttpExchange>& exchange) {
+                       exchange->respond({.body = exchange->request().path});
+                     }};
+  named.takes_name = true;
+  HttpServer server(any_name(), {named});
+  server.start();
+  for (const std::string& path :
+       {std::string("/named/resp_0-Az"), "/named/" + std::string(128, 'x')}) {
+    const RawAnswer answer = ask(server.port(), request("GET", path));
+    EXPECT_EQ(answer.status, 200) << path;
+    EXPECT_EQ(answer.body, path);
+  }
+  for (const std::string& path :
+       {std::string("/named/"), std::string("/named"), std::string("/named/a/b"),
+        std::string("/named/a%2Fb"), std::string("/named/.."), std::string("/named/a.b"),
+        "/named/" + std::string(129, 'x')}) {
+    EXPECT_EQ(ask(server.port(), request("GET", path)).status, 404) << path;
+  }
+  EXPECT_EQ(ask(server.port(), request("PUT", "/named/a")).status, 405);
+}
+
 }  // namespace
 }  // namespace halley

@@ -1,5 +1,6 @@
 #include "halley/server/http/request_gate.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <utility>
@@ -43,7 +44,19 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return decoded;
 }
 
+bool is_name(std::string_view text) {
+  constexpr size_t kNameBytesMax = 128;
+  return !text.empty() && text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
 bool has_path(const HttpRoute& route, std::string_view path) {
+  if (route.takes_name) {
+    return path.starts_with(route.path) && is_name(path.substr(route.path.size()));
+  }
   if (route.path == path) return true;
   if (route.encoded_from == 0 || path.find('%') == std::string_view::npos) return false;
   const std::string_view exact = std::string_view(route.path).substr(0, route.encoded_from);

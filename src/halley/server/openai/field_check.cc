@@ -128,19 +128,24 @@ void check_field(const ApiField& field, const OrderedJson& value) {
                                       value_in_words(value), "."));
 }
 
-std::string fields_in_markdown() {
-  std::string text =
-      "| field | endpoints | type | range | default | meaning |\n|---|---|---|---|---|---|\n";
-  for (const ApiField& field : api_fields()) {
-    text += str("| `", field.name, "` | ", endpoints_in_words(field.endpoints), " | ",
+std::string fields_in_markdown(const FieldTables& tables, bool has_endpoints) {
+  const auto endpoints_cell = [&](const std::string& text) {
+    return has_endpoints ? str(text, " | ") : std::string();
+  };
+  const std::string rule = has_endpoints ? "|---" : "";
+  std::string text = str("| field | ", endpoints_cell("endpoints"),
+                         "type | range | default | meaning |\n", rule, "|---|---|---|---|---|\n");
+  for (const ApiField& field : tables.fields) {
+    text += str("| `", field.name, "` | ", endpoints_cell(endpoints_in_words(field.endpoints)),
                 type_name(field.type), " | ", range_in_words(field), " | ",
                 field.is_required    ? "required"
                 : field.default_json ? field.default_json
                                      : "",
                 " | ", cell(field.text), " |\n");
   }
-  text += "\n| field | endpoints | accepted | instead |\n|---|---|---|---|\n";
-  for (const NeutralField& field : neutral_fields()) {
+  text += str("\n| field | ", endpoints_cell("endpoints"), "accepted | instead |\n", rule,
+              "|---|---|---|\n");
+  for (const NeutralField& field : tables.neutral) {
     std::string accepted = "any value";
     if (field.accepted_json != nullptr) {
       accepted = "null";
@@ -149,7 +154,7 @@ std::string fields_in_markdown() {
       }
     }
     if (field.is_ignorable) accepted += "; others are ignored";
-    text += str("| `", field.name, "` | ", endpoints_in_words(field.endpoints), " | ",
+    text += str("| `", field.name, "` | ", endpoints_cell(endpoints_in_words(field.endpoints)),
                 cell(accepted), " | ", cell(field.text), " |\n");
   }
   return text;

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "halley/base/check.h"
 #include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/field_values.h"
@@ -433,5 +434,14 @@ std::span<const ApiField> api_fields() {
   return table.fields;
 }
 std::span<const NeutralField> neutral_fields() { return kNeutralFields; }
+
+const ApiField& chat_field(std::string_view name) {
+  const ApiField* found = nullptr;
+  for (const ApiField& field : api_fields()) {
+    if (field.name == name && (field.endpoints & kChat) != 0) found = &field;
+  }
+  HALLEY_CHECK(found != nullptr, name);
+  return *found;
+}
 
 }  // namespace halley

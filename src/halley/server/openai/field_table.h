@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "halley/json/json.h"
 #include "halley/server/openai/api_request.h"
@@ -58,8 +59,19 @@ struct NeutralField {
 
 constexpr uint8_t bit_of(ApiEndpoint endpoint) { return static_cast<uint8_t>(endpoint); }
 
+/// The tables of the OpenAI routes.
 std::span<const ApiField> api_fields();
 std::span<const NeutralField> neutral_fields();
+
+/// The fields of one API's bodies.
+struct FieldTables {
+  std::span<const ApiField> fields;
+  std::span<const NeutralField> neutral;
+};
+
+/// The row of api_fields() for chats with this name, for the tables of other APIs. The name must be
+/// there.
+const ApiField& chat_field(std::string_view name);
 
 /// Throws ApiError where the value has the wrong type or is out of range.
 void check_field(const ApiField& field, const OrderedJson& value);
@@ -70,7 +82,8 @@ std::string endpoints_in_words(uint8_t endpoints);
 /// "0 to 2", "above 0 and at most 1", "at least 1"; empty: any.
 std::string range_in_words(const ApiField& field);
 
-/// The tables of docs/serving.md: one of the fields, one of the neutral ones, in Markdown.
-std::string fields_in_markdown();
+/// The tables of the manual, in Markdown: one of the fields, one of the neutral ones; with a column
+/// of the endpoints where the API has several.
+std::string fields_in_markdown(const FieldTables& tables, bool has_endpoints);
 
 }  // namespace halley

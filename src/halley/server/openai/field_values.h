@@ -18,6 +18,13 @@ void store_reasoning_effort(const FieldValue& value, ApiRequest& request);
 void store_thinking_token_budget(const FieldValue& value, ApiRequest& request);
 void store_tools(const FieldValue& value, ApiRequest& request);
 void store_tool_choice(const FieldValue& value, ApiRequest& request);
+/// Steps of store_tools(), for other APIs: the list, at most as long as it may be; the function at
+/// `path`, whose JSON schema is the member `parameters_name`; the tool with what the chat template
+/// sees of it. They throw ApiError.
+const OrderedJson& list_of_tools(const FieldValue& value);
+ApiTool function_of(const OrderedJson& function, const std::string& path,
+                    const char* parameters_name);
+void add_tool(ApiTool tool, OrderedJson json, const std::string& name_path, ApiRequest& request);
 void store_tokens(const FieldValue& value, ApiRequest& request);
 /// A row of the table of sampling parameters (sampling/base/sampling_fields.h).
 void store_sampling_parameter(const FieldValue& value, ApiRequest& request);
@@ -35,6 +42,10 @@ const OrderedJson& object_member(const OrderedJson& object, const char* name,
                                  const std::string& path);
 /// A member that must be true or false; false where it is null or not there.
 bool bool_member(const OrderedJson& object, const char* name, const std::string& path);
+
+/// The arguments of a call, a member with a text of JSON, as an object; an empty one where there is
+/// no text.
+OrderedJson arguments_member(const OrderedJson& call, const std::string& path);
 
 /// The longest name of a tool or a format.
 constexpr size_t kNameBytesMax = 64;

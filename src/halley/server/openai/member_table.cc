@@ -121,8 +121,12 @@ std::span<const ObjectMembers> object_members() { return kObjects; }
 
 void check_members(const OrderedJson& object, const std::string& path, ObjectKind kind,
                    const FieldValue& value) {
+  check_members(object, path, row_of(kind), value);
+}
+
+void check_members(const OrderedJson& object, const std::string& path, const ObjectMembers& row,
+                   const FieldValue& value) {
   expect_object(object, path);
-  const ObjectMembers& row = row_of(kind);
   for (const auto& [key, member] : object.items()) {
     if (member.is_null() || has_name(row.read, key) || has_name(row.neutral, key)) continue;
     if (const RejectedMember* rejected = find_rejected(row, key)) {

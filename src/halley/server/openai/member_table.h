@@ -27,6 +27,7 @@ enum class ObjectKind : uint8_t {
   kStructuredOutputs,
   kStreamOptions,
   kSlo,
+  kElsewhere,  // a row of another API's table
 };
 
 /// A member that would change the output and is not supported: it is rejected with `advice`, unless
@@ -37,7 +38,7 @@ struct RejectedMember {
 };
 
 struct ObjectMembers {
-  ObjectKind kind;
+  ObjectKind kind = ObjectKind::kElsewhere;
   const char* path;  // "messages[].content[]", for IgnoredMembers
   /// Members that no row knows: true: ignored, since clients add their own; false: rejected, since
   /// these objects say what the output must be.
@@ -47,12 +48,15 @@ struct ObjectMembers {
   std::array<RejectedMember, 4> rejected = {};
 };
 
-/// One row for each kind, in the order of the kinds.
+/// One row for each kind but kElsewhere, in the order of the kinds.
 std::span<const ObjectMembers> object_members();
 
 /// Checks the members of the object at `path` ("messages[2]") and puts those that are ignored into
 /// value.ignored. Throws ApiError if it is no object, or has a rejected member.
 void check_members(const OrderedJson& object, const std::string& path, ObjectKind kind,
+                   const FieldValue& value);
+/// The same for a row of another API's table.
+void check_members(const OrderedJson& object, const std::string& path, const ObjectMembers& row,
                    const FieldValue& value);
 
 /// The object without the members that check_members() ignores.

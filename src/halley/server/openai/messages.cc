@@ -78,23 +78,6 @@ std::string content_of(const OrderedJson& content, const std::string& path,
   return text;
 }
 
-OrderedJson arguments_of(const OrderedJson& function, const std::string& path) {
-  const auto member = function.find("arguments");
-  if (member == function.end() || member->is_null()) return OrderedJson::object();
-  const std::string text = string_member(function, "arguments", path, kArgumentsBytesMax);
-  if (text.empty()) return OrderedJson::object();
-  const std::string where = str(path, ".arguments");
-  try {
-    OrderedJson arguments = parse_ordered_json(text, where, {.depth_max = kArgumentsDepthMax});
-    expect_object(arguments, where);
-    return arguments;
-  } catch (const ApiError&) {
-    throw;
-  } catch (const InputError& error) {
-    throw invalid_field(where, error.what());
-  }
-}
-
 OrderedJson call_of(const OrderedJson& call, const std::string& path, const FieldValue& value) {
   check_members(call, path, ObjectKind::kCall, value);
   const auto type = call.find("type");
@@ -114,7 +97,7 @@ OrderedJson call_of(const OrderedJson& call, const std::string& path, const Fiel
     out["id"] = string_member(call, "id", path, kNameBytesMax);
   out["type"] = "function";
   out["function"] = {{"name", string_member(*function, "name", where, kNameBytesMax)},
-                     {"arguments", arguments_of(*function, where)}};
+                     {"arguments", arguments_member(*function, where)}};
   return out;
 }
 
@@ -209,6 +192,23 @@ OrderedJson message_of(const OrderedJson& message, const std::string& path,
 }
 
 }  // namespace
+
+OrderedJson arguments_member(const OrderedJson& call, const std::string& path) {
+  const auto member = call.find("arguments");
+  if (member == call.end() || member->is_null()) return OrderedJson::object();
+  const std::string text = string_member(call, "arguments", path, kArgumentsBytesMax);
+  if (text.empty()) return OrderedJson::object();
+  const std::string where = str(path, ".arguments");
+  try {
+    OrderedJson arguments = parse_ordered_json(text, where, {.depth_max = kArgumentsDepthMax});
+    expect_object(arguments, where);
+    return arguments;
+  } catch (const ApiError&) {
+    throw;
+  } catch (const InputError& error) {
+    throw invalid_field(where, error.what());
+  }
+}
 
 void store_messages(const FieldValue& value, ApiRequest& request) {
   const OrderedJson& json = value.json;

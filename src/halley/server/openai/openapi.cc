@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include "halley/base/str.h"
 #include "halley/server/openai/field_table.h"
@@ -9,16 +10,7 @@
 namespace halley {
 namespace {
 
-struct Operation {
-  const char* method;
-  const char* path;
-  const char* summary;
-  const char* request;  // a schema's name; null: no body
-  bool has_stream = false;
-  bool is_open = false;
-};
-
-constexpr auto kOperations = std::to_array<Operation>({
+constexpr auto kOperations = std::to_array<ApiOperation>({
     {"post", "/v1/completions", "Continue prompts", "CompletionRequest", true},
     {"post", "/v1/chat/completions", "Answer a conversation", "ChatCompletionRequest", true},
     {"get", "/v1/models", "The models that are served", nullptr},
@@ -84,24 +76,29 @@ OrderedJson schema_of(const NeutralField& field) {
   return schema;
 }
 
-OrderedJson request_schema(ApiEndpoint endpoint) {
+OrderedJson request_schema(const FieldTables& tables, ApiEndpoint endpoint) {
   OrderedJson properties = OrderedJson::object();
   OrderedJson required = OrderedJson::array();
-  for (const ApiField& field : api_fields()) {
+  for (const ApiField& field : tables.fields) {
     if ((field.endpoints & bit_of(endpoint)) == 0) continue;
     properties[field.name] = schema_of(field);
     if (field.is_required) required.push_back(field.name);
   }
-  for (const NeutralField& field : neutral_fields()) {
+  for (const NeutralField& field : tables.neutral) {
     if ((field.endpoints & bit_of(endpoint)) != 0) properties[field.name] = schema_of(field);
   }
-  // /tokenize takes a prompt or messages, so that the table requires neither.
-  if (endpoint == ApiEndpoint::kCompletions) required.push_back("prompt");
-  if (endpoint == ApiEndpoint::kChat) required.push_back("messages");
   return {{"type", "object"},
           {"properties", std::move(properties)},
           {"required", std::move(required)},
           {"additionalProperties", false}};
+}
+
+OrderedJson request_schema(ApiEndpoint endpoint) {
+  OrderedJson schema = request_schema({api_fields(), neutral_fields()}, endpoint);
+  // /tokenize takes a prompt or messages, so that the table requires neither.
+  if (endpoint == ApiEndpoint::kCompletions) schema["required"].push_back("prompt");
+  if (endpoint == ApiEndpoint::kChat) schema["required"].push_back("messages");
+  return schema;
 }
 
 OrderedJson error_schema() {
@@ -123,8 +120,21 @@ OrderedJson error_answer(const char* what) {
       {"content", {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}}}};
 }
 
-OrderedJson operation_json(const Operation& operation) {
+// The name between the braces of a path.
+OrderedJson path_parameter(std::string_view path) {
+  const size_t begin = path.find('{') + 1;
+  return {{"name", path.substr(begin, path.find('}') - begin)},
+          {"in", "path"},
+          {"required", true},
+          {"schema", {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-]{1,128}$"}}}};
+}
+
+OrderedJson operation_json(const ApiOperation& operation) {
   OrderedJson out = {{"summary", operation.summary}};
+  if (std::string_view(operation.path).find('{') != std::string_view::npos) {
+    out["parameters"].push_back(path_parameter(operation.path));
+    out["responses"]["404"] = error_answer("There is none of that name");
+  }
   OrderedJson content = {{"application/json", {{"schema", {{"type", "object"}}}}}};
   if (std::string_view(operation.path) == "/metrics") {
     content = {{"text/plain", {{"schema", {{"type", "string"}}}}}};
@@ -151,9 +161,9 @@ OrderedJson operation_json(const Operation& operation) {
 
 }  // namespace
 
-OrderedJson make_openapi(const std::string& version) {
+OrderedJson make_openapi(const std::string& version, std::span<const ApiDescription> others) {
   OrderedJson paths = OrderedJson::object();
-  for (const Operation& operation : kOperations) {
+  for (const ApiOperation& operation : kOperations) {
     paths[operation.path][operation.method] = operation_json(operation);
   }
   OrderedJson schemas = {{"CompletionRequest", request_schema(ApiEndpoint::kCompletions)},
@@ -161,6 +171,12 @@ OrderedJson make_openapi(const std::string& version) {
                          {"TokenizeRequest", request_schema(ApiEndpoint::kTokenize)},
                          {"DetokenizeRequest", request_schema(ApiEndpoint::kDetokenize)},
                          {"Error", error_schema()}};
+  for (const ApiDescription& api : others) {
+    for (const ApiOperation& operation : api.operations) {
+      paths[operation.path][operation.method] = operation_json(operation);
+    }
+    schemas[api.schema] = request_schema(api.tables, ApiEndpoint::kChat);
+  }
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "Halley"}, {"version", version}}},
           {"paths", std::move(paths)},

@@ -28,7 +28,7 @@ const OrderedJson& properties_of(const OrderedJson& openapi, const char* name) {
 }
 
 TEST(OpenApi, HasExactlyTheFieldsOfTheTable) {
-  const OrderedJson openapi = make_openapi("1.2.3");
+  const OrderedJson openapi = make_openapi("1.2.3", {});
   for (const Schema& schema : kSchemas) {
     std::multiset<std::string> expected;
     for (const ApiField& field : api_fields()) {
@@ -45,7 +45,7 @@ TEST(OpenApi, HasExactlyTheFieldsOfTheTable) {
 }
 
 TEST(OpenApi, HasTheRangesThatTheParserEnforces) {
-  const OrderedJson openapi = make_openapi("1.2.3");
+  const OrderedJson openapi = make_openapi("1.2.3", {});
   int num_ranges = 0;
   for (const auto& [name, schema] : properties_of(openapi, "CompletionRequest").items()) {
     if (!schema.contains("maximum")) continue;
@@ -67,7 +67,7 @@ TEST(OpenApi, HasTheRangesThatTheParserEnforces) {
 }
 
 TEST(OpenApi, HasTheLengthsThatTheParserEnforces) {
-  const OrderedJson openapi = make_openapi("1.2.3");
+  const OrderedJson openapi = make_openapi("1.2.3", {});
   int num_minima = 0;
   for (const auto& [name, schema] : properties_of(openapi, "ChatCompletionRequest").items()) {
     if (!schema.contains("maxLength")) continue;
@@ -88,7 +88,7 @@ TEST(OpenApi, HasTheLengthsThatTheParserEnforces) {
 }
 
 TEST(OpenApi, NamesTheModesOfThePrecision) {
-  const OrderedJson openapi = make_openapi("1.2.3");
+  const OrderedJson openapi = make_openapi("1.2.3", {});
   EXPECT_EQ(properties_of(openapi, "CompletionRequest")["precision"]["anyOf"][0]["enum"],
             OrderedJson::parse(R"(["full", "low", "auto"])"));
 }
@@ -101,7 +101,7 @@ TEST(OpenApi, DefaultsAreInRange) {
 }
 
 TEST(OpenApi, EveryReferenceExists) {
-  const OrderedJson openapi = make_openapi("1.2.3");
+  const OrderedJson openapi = make_openapi("1.2.3", {});
   EXPECT_EQ(openapi["info"]["version"], "1.2.3");
   int num_bodies = 0;
   for (const auto& [path, operations] : openapi["paths"].items()) {
@@ -118,9 +118,10 @@ TEST(OpenApi, EveryReferenceExists) {
 
 TEST(OpenApi, TheManualHasTheTable) {
   const std::string manual = read_text_file(str(HALLEY_SOURCE_DIR, "/docs/serving.md"), 1 << 20);
-  EXPECT_NE(manual.find(fields_in_markdown()), std::string::npos)
+  const std::string table = fields_in_markdown({api_fields(), neutral_fields()}, true);
+  EXPECT_NE(manual.find(table), std::string::npos)
       << "docs/serving.md: expected this table between its marks:\n"
-      << fields_in_markdown();
+      << table;
 }
 
 }  // namespace

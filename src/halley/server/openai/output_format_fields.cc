@@ -277,4 +277,13 @@ constexpr auto kFields = std::to_array<ApiField>({
 
 std::span<const ApiField> output_format_fields() { return kFields; }
 
+void store_schema_format(const OrderedJson& schema, const std::string& path, ApiRequest& request) {
+  expect_object(schema, path);
+  set_format(schema_format(schema, path), request);
+}
+
+void store_object_format(const std::string& path, ApiRequest& request) {
+  set_format(json_object_format(path), request);
+}
+
 }  // namespace halley

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "halley/server/openai/field_table.h"
 
@@ -10,5 +11,10 @@ namespace halley {
 
 /// A request has one of them at most; their store functions throw ApiError for a second one.
 std::span<const ApiField> output_format_fields();
+
+/// The output is an object of the JSON schema, or any JSON object: for APIs that say so in another
+/// field, which `path` names. Throws ApiError as the store functions do.
+void store_schema_format(const OrderedJson& schema, const std::string& path, ApiRequest& request);
+void store_object_format(const std::string& path, ApiRequest& request);
 
 }  // namespace halley

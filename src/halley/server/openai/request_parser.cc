@@ -20,18 +20,6 @@ bool has_endpoint(uint8_t endpoints, ApiEndpoint endpoint) {
   return (endpoints & bit_of(endpoint)) != 0;
 }
 
-OrderedJson parse_body(std::string_view body) {
-  try {
-    OrderedJson json = parse_ordered_json(body, "body", kJsonLimits);
-    if (json.is_object()) return json;
-    throw invalid_field("", str("body: expected a JSON object, got ", kind_in_words(json), "."));
-  } catch (const ApiError&) {
-    throw;
-  } catch (const InputError& error) {
-    throw invalid_field("", error.what());
-  }
-}
-
 void check_neutral(const NeutralField& field, const OrderedJson& value, IgnoredMembers& ignored) {
   if (field.accepted_json == nullptr) return;
   std::string accepted;
@@ -49,9 +37,9 @@ void check_neutral(const NeutralField& field, const OrderedJson& value, IgnoredM
 }
 
 // " Did you mean 'max_tokens'?", or what else may help.
-std::string advice_for(const std::string& key, ApiEndpoint endpoint) {
+std::string advice_for(const std::string& key, const FieldTables& tables, ApiEndpoint endpoint) {
   std::vector<std::string_view> names;
-  for (const ApiField& field : api_fields()) {
+  for (const ApiField& field : tables.fields) {
     if (has_endpoint(field.endpoints, endpoint)) {
       names.emplace_back(field.name);
     } else if (key == field.name) {
@@ -64,29 +52,24 @@ std::string advice_for(const std::string& key, ApiEndpoint endpoint) {
 }
 
 void check_unknown_field(const std::string& key, const OrderedJson& value,
-                         const RequestRules& rules, ApiRequest& request) {
+                         const FieldTables& tables, const RequestRules& rules,
+                         ApiRequest& request) {
   const ApiEndpoint endpoint = request.endpoint;
-  for (const ApiField& field : api_fields()) {
+  for (const ApiField& field : tables.fields) {
     if (key == field.name && has_endpoint(field.endpoints, endpoint)) return;
   }
   if (value.is_null()) return;
-  for (const NeutralField& field : neutral_fields()) {
+  for (const NeutralField& field : tables.neutral) {
     if (key != field.name || !has_endpoint(field.endpoints, endpoint)) continue;
     check_neutral(field, value, request.ignored);
     return;
   }
   if (!rules.ignores_unknown_fields) {
     throw ApiError(str("body: expected the fields of openapi.json, got ", quote(key), ".",
-                       advice_for(key, endpoint)),
+                       advice_for(key, tables, endpoint)),
                    {.param = quote(key), .code = "unknown_parameter"});
   }
   request.ignored.add({}, key);
-}
-
-void require(bool is_given, const char* name) {
-  if (is_given) return;
-  throw ApiError(str(name, ": expected a value, got nothing. The field is required."),
-                 {.param = name, .code = "missing_required_parameter"});
 }
 
 void check_lengths(const ApiRequest& request) {
@@ -168,10 +151,10 @@ void check_template(ApiRequest& request, bool states_generation_prompt) {
 void check_together(const OrderedJson& body, ApiRequest& request) {
   switch (request.endpoint) {
     case ApiEndpoint::kCompletions:
-      require(!request.prompts.empty(), "prompt");
+      require_field(!request.prompts.empty(), "prompt");
       break;
     case ApiEndpoint::kChat:
-      require(!request.messages.empty(), "messages");
+      require_field(!request.messages.empty(), "messages");
       check_chat(request);
       break;
     case ApiEndpoint::kTokenize:
@@ -190,23 +173,47 @@ void check_together(const OrderedJson& body, ApiRequest& request) {
 
 }  // namespace
 
-ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules) {
-  const OrderedJson json = parse_body(body);
-  ApiRequest request;
-  request.endpoint = endpoint;
-  for (const auto& [key, value] : json.items()) check_unknown_field(key, value, rules, request);
+OrderedJson parse_body(std::string_view body) {
+  try {
+    OrderedJson json = parse_ordered_json(body, "body", kJsonLimits);
+    if (json.is_object()) return json;
+    throw invalid_field("", str("body: expected a JSON object, got ", kind_in_words(json), "."));
+  } catch (const ApiError&) {
+    throw;
+  } catch (const InputError& error) {
+    throw invalid_field("", error.what());
+  }
+}
+
+void require_field(bool is_given, const char* name) {
+  if (is_given) return;
+  throw ApiError(str(name, ": expected a value, got nothing. The field is required."),
+                 {.param = name, .code = "missing_required_parameter"});
+}
+
+void store_fields(const OrderedJson& body, const FieldTables& tables, const RequestRules& rules,
+                  ApiRequest& request) {
+  for (const auto& [key, value] : body.items()) {
+    check_unknown_field(key, value, tables, rules, request);
+  }
   request.sampling = rules.sampling;
-  for (const ApiField& field : api_fields()) {
-    if (!has_endpoint(field.endpoints, endpoint)) continue;
-    const auto value = json.find(field.name);
-    if (value == json.end() || value->is_null()) {
-      require(!field.is_required, field.name);
+  for (const ApiField& field : tables.fields) {
+    if (!has_endpoint(field.endpoints, request.endpoint)) continue;
+    const auto value = body.find(field.name);
+    if (value == body.end() || value->is_null()) {
+      require_field(!field.is_required, field.name);
       continue;
     }
     check_field(field, *value);
     field.store({*value, field.name, rules, request.ignored}, request);
   }
-  check_together(json, request);
+  check_together(body, request);
+}
+
+ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules) {
+  ApiRequest request;
+  request.endpoint = endpoint;
+  store_fields(parse_body(body), {api_fields(), neutral_fields()}, rules, request);
   return request;
 }
 

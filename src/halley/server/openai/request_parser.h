@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
+#include "halley/json/json.h"
 #include "halley/server/openai/api_request.h"
 
 namespace halley {
+
+struct FieldTables;
 
 /// The server's own settings for requests.
 struct RequestRules {
@@ -23,5 +25,14 @@ struct RequestRules {
 /// `ignored` of the result. Throws ApiError 400 with
 /// the field's name in `param`.
 ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules);
+
+/// The two steps of parse_request(), for APIs with tables of their own (field_table.h): the body as
+/// an object, and its fields stored in `request` by its endpoint. Both throw as parse_request().
+OrderedJson parse_body(std::string_view body);
+void store_fields(const OrderedJson& body, const FieldTables& tables, const RequestRules& rules,
+                  ApiRequest& request);
+
+/// Throws ApiError 400 "missing_required_parameter" unless `is_given`.
+void require_field(bool is_given, const char* name);
 
 }  // namespace halley

@@ -19,54 +19,58 @@ void expect_function_type(const OrderedJson& object, const std::string& path) {
   throw invalid_field(where, str(where, ": expected \"function\", got ", quote(type), "."));
 }
 
-ApiTool tool_of(const OrderedJson& tool, const std::string& path, const FieldValue& value) {
-  check_members(tool, path, ObjectKind::kTool, value);
-  expect_function_type(tool, path);
-  const std::string where = path + ".function";
-  const OrderedJson& function = object_member(tool, "function", path);
-  check_members(function, where, ObjectKind::kToolFunction, value);
+}  // namespace
+
+ApiTool function_of(const OrderedJson& function, const std::string& path,
+                    const char* parameters_name) {
   ApiTool out;
-  out.name = string_member(function, "name", where, kNameBytesMax);
-  check_name(out.name, where + ".name");
+  out.name = string_member(function, "name", path, kNameBytesMax);
+  check_name(out.name, path + ".name");
   const auto description = function.find("description");
   if (description != function.end() && !description->is_null()) {
-    string_member(function, "description", where, kDescriptionBytesMax);
+    string_member(function, "description", path, kDescriptionBytesMax);
   }
   out.parameters = OrderedJson::object();
-  const auto parameters = function.find("parameters");
+  const auto parameters = function.find(parameters_name);
   if (parameters != function.end() && !parameters->is_null()) {
-    out.parameters = object_member(function, "parameters", where);
+    out.parameters = object_member(function, parameters_name, path);
   }
-  out.is_strict = bool_member(function, "strict", where);
+  out.is_strict = bool_member(function, "strict", path);
   return out;
 }
 
-}  // namespace
+const OrderedJson& list_of_tools(const FieldValue& value) {
+  if (value.json.is_array() && value.json.size() <= kToolsMax) return value.json;
+  throw invalid_field(
+      value.name,
+      str("tools: expected a list of at most ", kToolsMax, " tools, got ",
+          value.json.is_array() ? str(value.json.size()) : kind_in_words(value.json), "."));
+}
+
+void add_tool(ApiTool tool, OrderedJson json, const std::string& name_path, ApiRequest& request) {
+  for (const ApiTool& other : request.tools) {
+    if (other.name != tool.name) continue;
+    throw invalid_field(name_path, str(name_path, ": expected another name for every tool, got ",
+                                       quote(tool.name), " twice."));
+  }
+  request.tools.push_back(std::move(tool));
+  if (request.tools_json.is_null()) request.tools_json = OrderedJson::array();
+  request.tools_json.push_back(std::move(json));
+}
 
 void store_tools(const FieldValue& value, ApiRequest& request) {
-  const OrderedJson& json = value.json;
-  if (!json.is_array() || json.size() > kToolsMax) {
-    throw invalid_field(value.name,
-                        str("tools: expected a list of at most ", kToolsMax, " tools, got ",
-                            json.is_array() ? str(json.size()) : kind_in_words(json), "."));
-  }
+  const OrderedJson& json = list_of_tools(value);
   for (size_t i = 0; i < json.size(); ++i) {
-    ApiTool tool = tool_of(json[i], str("tools[", i, "]"), value);
-    for (const ApiTool& other : request.tools) {
-      if (other.name != tool.name) continue;
-      const std::string path = str("tools[", i, "].function.name");
-      throw invalid_field(path, str(path, ": expected another name for every tool, got ",
-                                    quote(tool.name), " twice."));
-    }
-    request.tools.push_back(std::move(tool));
-  }
-  if (json.empty()) return;
-  // The template writes every member of a tool into the prompt.
-  request.tools_json = OrderedJson::array();
-  for (const OrderedJson& tool : json) {
-    OrderedJson read = read_members(tool, ObjectKind::kTool);
-    read["function"] = read_members(read["function"], ObjectKind::kToolFunction);
-    request.tools_json.push_back(std::move(read));
+    const std::string path = str("tools[", i, "]");
+    check_members(json[i], path, ObjectKind::kTool, value);
+    expect_function_type(json[i], path);
+    const OrderedJson& function = object_member(json[i], "function", path);
+    check_members(function, path + ".function", ObjectKind::kToolFunction, value);
+    // The template writes every member of a tool into the prompt.
+    OrderedJson read = read_members(json[i], ObjectKind::kTool);
+    read["function"] = read_members(function, ObjectKind::kToolFunction);
+    add_tool(function_of(function, path + ".function", "parameters"), std::move(read),
+             path + ".function.name", request);
   }
 }
 

@@ -71,9 +71,10 @@ class App {
     routes_ = app_->routes();
   }
 
+  /// `sent_path`: of the request, where the route's goes on with a name.
   std::shared_ptr<FakeExchange> start(const std::string& method, const std::string& path,
-                                      const std::string& body) {
-    auto exchange = std::make_shared<FakeExchange>(body);
+                                      const std::string& body, const std::string& sent_path = {}) {
+    auto exchange = std::make_shared<FakeExchange>(body, sent_path);
     start(method, path, exchange);
     return exchange;
   }

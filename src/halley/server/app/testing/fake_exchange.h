@@ -15,8 +15,9 @@ namespace halley {
 /// Checks the rules of HttpExchange: one answer, in the right order, no calls that overlap.
 class FakeExchange : public HttpExchange {
  public:
-  explicit FakeExchange(std::string body) {
+  explicit FakeExchange(std::string body, std::string path = {}) {
     request_.body = std::move(body);
+    request_.path = std::move(path);
     request_.id = "test";
   }
 

@@ -1,0 +1,148 @@
+// Tests of the APIs whose requests are chats of another format, over the routes.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/server/app/testing/app_fixture.h"
+
+namespace halley {
+namespace {
+
+constexpr const char* kResponses = "/v1/responses";
+constexpr const char* kHello = R"("input": "hi", "temperature": 0)";
+
+AppSetup hello_app(const std::string& text = "hello") {
+  return writer_of(text, tokenizer()->encode("user hi\nassistant ", false).size());
+}
+
+// The data of each event.
+std::vector<OrderedJson> events_of(const HttpResponse& response) {
+  EXPECT_EQ(response.content_type, "text/event-stream; charset=utf-8") << response.body;
+  std::vector<OrderedJson> events;
+  for (size_t begin = 0; begin < response.body.size();) {
+    const size_t end = response.body.find("\n\n", begin);
+    const std::string event = response.body.substr(begin, end - begin);
+    begin = end + 2;
+    if (event.starts_with(":")) continue;
+    const size_t data = event.find("\ndata: ");
+    EXPECT_TRUE(event.starts_with("event: ") && data != std::string::npos) << event;
+    events.push_back(OrderedJson::parse(event.substr(data + 7)));
+    EXPECT_EQ("event: " + events.back()["type"].get<std::string>(), event.substr(0, data));
+  }
+  return events;
+}
+
+TEST(Responses, AnswersAText) {
+  App app(hello_app());
+  const OrderedJson response =
+      app.post_json(kResponses, std::string("{") + kHello + R"(, "model": "other"})");
+  EXPECT_EQ(response["object"], "response");
+  EXPECT_EQ(response["status"], "completed");
+  EXPECT_EQ(response["model"], "other");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "hello");
+  EXPECT_EQ(response["usage"]["output_tokens"], 6);
+  EXPECT_EQ(response["store"], false);
+}
+
+TEST(Responses, StreamsWhatItWouldAnswerAtOnce) {
+  App app(hello_app());
+  OrderedJson whole = app.post_json(kResponses, std::string("{") + kHello + "}");
+  const auto events =
+      events_of(app.post(kResponses, std::string("{") + kHello + R"(, "stream": true})"));
+  std::string text;
+  for (const OrderedJson& event : events) {
+    if (event["type"] == "response.output_text.delta") text += event["delta"];
+  }
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(events.front()["type"], "response.created");
+  ASSERT_EQ(events.back()["type"], "response.completed");
+  OrderedJson streamed = events.back()["response"];
+  for (const char* name : {"id", "created_at", "usage"}) {
+    streamed.erase(name);
+    whole.erase(name);
+  }
+  streamed["output"][0].erase("id");
+  whole["output"][0].erase("id");
+  EXPECT_EQ(streamed, whole);
+}
+
+TEST(Responses, EndsAtTheMostTokens) {
+  App app(hello_app());
+  const OrderedJson response =
+      app.post_json(kResponses, std::string("{") + kHello + R"(, "max_output_tokens": 2})");
+  EXPECT_EQ(response["status"], "incomplete");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "he");
+}
+
+TEST(Responses, ACallIsAnItem) {
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>)";
+  const std::string prompt = "user hi\ntools <tool_call>\nassistant ";
+  App app(writer_of(call, tokenizer()->encode(prompt, false).size()));
+  const std::string body =
+      std::string("{") + kHello + R"(, "tools": [{"type": "function", "name": "f"}])";
+  const OrderedJson response = app.post_json(kResponses, body + "}");
+  ASSERT_EQ(response["output"].size(), 1);
+  EXPECT_EQ(response["output"][0]["type"], "function_call");
+  EXPECT_EQ(response["output"][0]["name"], "f");
+  EXPECT_EQ(response["output"][0]["arguments"], R"({"x": 1})");
+  std::string arguments;
+  for (const OrderedJson& event : events_of(app.post(kResponses, body + R"(, "stream": true})"))) {
+    if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
+  }
+  EXPECT_EQ(arguments, R"({"x": 1})");
+}
+
+TEST(Responses, AreKeptWhereTheServerStoresThem) {
+  AppSetup setup = hello_app();
+  setup.app.stored_responses = {.num_responses_max = 8, .bytes_max = size_t{1} << 20};
+  App app(std::move(setup));
+  const OrderedJson response = app.post_json(kResponses, std::string("{") + kHello + "}");
+  const std::string id = response["id"];
+  const auto ask = [&](const std::string& method) {
+    return app.start(method, "/v1/responses/", "", "/v1/responses/" + id)->wait();
+  };
+  EXPECT_EQ(OrderedJson::parse(ask("GET").body), response);
+  const OrderedJson next = app.post_json(
+      kResponses,
+      R"({"input": "hi", "max_output_tokens": 1, "previous_response_id": ")" + id + R"("})");
+  EXPECT_EQ(next["previous_response_id"], id);
+  EXPECT_GT(next["usage"]["input_tokens"], response["usage"]["input_tokens"]);
+  EXPECT_EQ(ask("DELETE").status, 200);
+  EXPECT_EQ(ask("GET").status, 404);
+}
+
+TEST(Responses, ErrorsAreThoseOfOpenAi) {
+  App app(hello_app());
+  const HttpResponse stored = app.post(kResponses, R"({"input": "hi", "store": true})");
+  EXPECT_EQ(stored.status, 400);
+  EXPECT_EQ(OrderedJson::parse(stored.body)["error"]["param"], "store");
+  EXPECT_EQ(app.post(kResponses, R"({"input": "hi", "model": "x"})").status, 404);
+}
+
+// A stream that was kept alive before the model broke.
+HttpResponse broken_stream(const std::string& path, const std::string& body) {
+  Signal may_go_on;
+  AppSetup setup;
+  setup.on_forward = [&](const ForwardBatch&) {
+    may_go_on.wait();
+    throw DeviceError("broken");
+  };
+  App app(std::move(setup));
+  const auto exchange = app.start("POST", path, body);
+  exchange->pass_silence();
+  may_go_on.set();
+  return exchange->wait();
+}
+
+TEST(Responses, AnErrorOfAStreamIsAnEvent) {
+  const auto events = events_of(broken_stream(kResponses, R"({"input": "hi", "stream": true})"));
+  EXPECT_EQ(events.front()["type"], "response.created");
+  ASSERT_EQ(events.back()["type"], "response.failed");
+  EXPECT_EQ(events.back()["response"]["error"]["code"], "server_error");
+}
+
+}  // namespace
+}  // namespace halley
