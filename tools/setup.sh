@@ -17,8 +17,9 @@
 #                           .venv/clients, for clients_test (1.3 GB)
 #   tools/setup.sh --matcher-tests  also xgrammar and llguidance, into .venv/matchers, for
 #                           matchers_test (100 MB, without PyTorch; not from Debian)
-#   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
-#                           .venv/serve, for the tests of their names (not from Debian)
+#   tools/setup.sh --serve-tests  also the Python clients of OpenAI and Anthropic, lm-eval and
+#                           Schemathesis, into .venv/serve, for the tests of their names (not from
+#                           Debian)
 #   tools/setup.sh --loader-tests  also transformers, compressed-tensors, GPTQModel and Optimum, with
 #                           PyTorch, into .venv/loaders, for loaders_test (6 GB, not from Debian)
 #   tools/setup.sh --deploy-tests  also nginx, and Ray Serve and kubernetes-validate into
@@ -120,8 +121,8 @@ install_clients() {
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve
   .venv/serve/bin/pip install --quiet --disable-pip-version-check openai==3.54.0 \
-    'lm_eval[api]==0.4.13' transformers==5.23.0 schemathesis==4.32.5
-  say "OpenAI's client, lm-eval and Schemathesis are in .venv/serve"
+    anthropic==2.14.0 'lm_eval[api]==0.4.13' transformers==5.23.0 schemathesis==4.32.5
+  say "the clients of OpenAI and Anthropic, lm-eval and Schemathesis are in .venv/serve"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -9,6 +9,7 @@
 #include "halley/base/check.h"
 #include "halley/json/json.h"
 #include "halley/sampling/base/sampling_params.h"
+#include "halley/server/anthropic/messages_api.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/reply.h"
 #include "halley/server/responses/responses_api.h"
@@ -50,7 +51,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                       .template_reads_effort = true,
                                       .has_reasoning_parser = true};
   static const halley::ResponsesApi kResponses({.num_responses_max = 2, .bytes_max = 1 << 20});
-  for (const halley::ChatApi* api : {static_cast<const halley::ChatApi*>(&kResponses)}) {
+  static const halley::MessagesApi kMessages;
+  for (const halley::ChatApi* api : {static_cast<const halley::ChatApi*>(&kResponses),
+                                     static_cast<const halley::ChatApi*>(&kMessages)}) {
     try {
       halley::ParsedChat parsed =
           api->parse(body, {.rules = rules, .client = "c", .default_model = "m", .now_s = 0});

@@ -1,5 +1,6 @@
 // Tests of the APIs whose requests are chats of another format, over the routes.
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -142,6 +143,75 @@ TEST(Responses, AnErrorOfAStreamIsAnEvent) {
   EXPECT_EQ(events.front()["type"], "response.created");
   ASSERT_EQ(events.back()["type"], "response.failed");
   EXPECT_EQ(events.back()["response"]["error"]["code"], "server_error");
+}
+
+constexpr const char* kMessages = "/v1/messages";
+constexpr const char* kHiMessage =
+    R"({"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_tokens": )";
+
+TEST(Messages, AnswersAConversation) {
+  App app(hello_app());
+  const OrderedJson message = app.post_json(kMessages, std::string(kHiMessage) + "10}");
+  EXPECT_EQ(message["type"], "message");
+  EXPECT_EQ(message["content"][0]["text"], "hello");
+  EXPECT_EQ(message["stop_reason"], "end_turn");
+  EXPECT_EQ(message["usage"]["output_tokens"], 6);
+  EXPECT_EQ(app.post_json(kMessages, std::string(kHiMessage) + "2}")["stop_reason"], "max_tokens");
+}
+
+TEST(Messages, StreamsWhatItWouldAnswerAtOnce) {
+  App app(hello_app());
+  const auto events =
+      events_of(app.post(kMessages, std::string(kHiMessage) + R"(10, "stream": true})"));
+  std::string text;
+  for (const OrderedJson& event : events) {
+    if (event["type"] == "content_block_delta") text += event["delta"]["text"];
+  }
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(events.front()["type"], "message_start");
+  EXPECT_GT(events.front()["message"]["usage"]["input_tokens"], 0);
+  EXPECT_EQ(events.back()["type"], "message_stop");
+  EXPECT_EQ(events[events.size() - 2]["delta"]["stop_reason"], "end_turn");
+}
+
+TEST(Messages, GoesOnWithTheAssistantsText) {
+  App app(writer_of("lo", tokenizer()->encode("user hi\nassistant hel", false).size()));
+  const OrderedJson message = app.post_json(kMessages, R"({"messages": [
+      {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel"}],
+      "temperature": 0, "max_tokens": 5})");
+  EXPECT_EQ(message["content"][0]["text"], "lo");
+}
+
+TEST(Messages, CountsTheTokensOfAPrompt) {
+  App app(hello_app());
+  const OrderedJson counted = app.post_json("/v1/messages/count_tokens",
+                                            R"({"messages": [{"role": "user", "content": "hi"}]})");
+  EXPECT_EQ(counted["input_tokens"], tokenizer()->encode("user hi\nassistant ", false).size());
+}
+
+TEST(Messages, ErrorsAreThoseOfAnthropic) {
+  App app(hello_app());
+  for (const auto& [body, status, type] :
+       {std::tuple("{", 400, "invalid_request_error"),
+        std::tuple(R"({"messages": [{"role": "user", "content": "a"}]})", 400,
+                   "invalid_request_error"),
+        std::tuple(R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1,
+                       "model": "x"})",
+                   404, "not_found_error")}) {
+    const HttpResponse response = app.post(kMessages, body);
+    EXPECT_EQ(response.status, status) << body;
+    const OrderedJson json = OrderedJson::parse(response.body);
+    EXPECT_EQ(json["type"], "error");
+    EXPECT_EQ(json["error"]["type"], type);
+  }
+}
+
+TEST(Messages, ASilentStreamIsPingedAndAnErrorOfItIsAnEvent) {
+  const auto events =
+      events_of(broken_stream(kMessages, std::string(kHiMessage) + R"(5, "stream": true})"));
+  EXPECT_EQ(events.front()["type"], "ping");
+  EXPECT_EQ(events.back()["type"], "error");
+  EXPECT_EQ(events.back()["error"]["type"], "api_error");
 }
 
 }  // namespace

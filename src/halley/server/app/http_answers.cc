@@ -91,8 +91,8 @@ void check_precision(const AppContext& context, const ApiRequest& request) {
 }
 
 std::string client_of(const AppConfig& config, const HttpRequest& request) {
-  const std::string* header = request.find_header("authorization");
-  if (config.has_api_keys && header != nullptr) return std::string(bearer_key(*header));
+  const std::string_view key = key_of(request);
+  if (config.has_api_keys && !key.empty()) return std::string(key);
   return request.client.substr(0, request.client.rfind(':'));
 }
 

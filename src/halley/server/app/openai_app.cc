@@ -11,6 +11,8 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/base/thread_priority.h"
+#include "halley/server/anthropic/message_fields.h"
+#include "halley/server/anthropic/messages_api.h"
 #include "halley/server/app/answer_budget.h"
 #include "halley/server/app/app_context.h"
 #include "halley/server/app/engine_bridge.h"
@@ -74,8 +76,8 @@ class OpenAiApp::Impl {
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     context_.answer_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     static_cast<void>(context_.answer_thread->push([] { lower_thread_priority(); }));
-    openapi_ =
-        json_text(make_openapi(context_.config.version, std::to_array({response_description()})));
+    openapi_ = json_text(make_openapi(
+        context_.config.version, std::to_array({response_description(), message_description()})));
   }
 
   // There is no submit after the preprocessing threads have ended, and no event after the engine is
@@ -97,8 +99,10 @@ class OpenAiApp::Impl {
         {"POST", "/v1/responses", generate(ApiEndpoint::kChat, &responses_)},
         stored_response("GET", &ResponsesApi::stored),
         stored_response("DELETE", &ResponsesApi::erase),
-        {"POST", "/tokenize", compute(ApiEndpoint::kTokenize)},
-        {"POST", "/detokenize", compute(ApiEndpoint::kDetokenize)},
+        message_route("/v1/messages", generate(ApiEndpoint::kChat, &messages_)),
+        message_route("/v1/messages/count_tokens", compute(TextTask::kCountTokens, &messages_)),
+        {"POST", "/tokenize", compute(TextTask::kTokenize)},
+        {"POST", "/detokenize", compute(TextTask::kDetokenize)},
         {"GET", "/v1/models", [this](Exchange exchange) { exchange->respond(models()); }},
         {"GET", "/health", [this](Exchange exchange) { exchange->respond(health()); }, true},
         {"GET", "/ready", [this](Exchange exchange) { exchange->respond(ready()); }, true},
@@ -155,6 +159,13 @@ class OpenAiApp::Impl {
     };
   }
 
+  static HttpRoute message_route(const char* path, HttpHandler handler) {
+    return {.method = "POST",
+            .path = path,
+            .handler = std::move(handler),
+            .error_body = message_error_body};
+  }
+
   // Answers with the text that `make` gives for the response that the path names.
   HttpRoute stored_response(const char* method,
                             std::string (ResponsesApi::*make)(const std::string&,
@@ -183,18 +194,18 @@ class OpenAiApp::Impl {
   }
 
   // Routes that answer from a preprocessing thread, also while the engine's queue is full.
-  HttpHandler compute(ApiEndpoint endpoint) {
-    return [this, endpoint](Exchange exchange) {
+  HttpHandler compute(TextTask task, const ChatApi* api = nullptr) {
+    return [this, task, api](Exchange exchange) {
       try {
         if (context_.is_draining) throw draining_error();
         const auto slot = take_computing_slot();
         const bool is_queued =
             push_preprocessing(context_, exchange->request(),
-                               [text = std::make_shared<TextRequest>(context_, exchange, endpoint),
+                               [text = std::make_shared<TextRequest>(context_, exchange, task, api),
                                 slot] { text->answer(); });
         if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
       } catch (const ApiError& error) {
-        exchange->respond(error_response(error));
+        exchange->respond(error_response(error, api));
       }
     };
   }
@@ -237,7 +248,8 @@ class OpenAiApp::Impl {
   }
 
   std::atomic<int> num_computing_{0};  // outlives the jobs that count in it
-  const ResponsesApi responses_;       // and this those of requests
+  const MessagesApi messages_;         // these outlive the requests
+  const ResponsesApi responses_;
   AppContext context_;
   std::string openapi_;
 };

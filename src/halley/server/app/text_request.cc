@@ -5,16 +5,18 @@
 #include <variant>
 #include <vector>
 
+#include "halley/server/anthropic/message_fields.h"
 #include "halley/server/app/http_answers.h"
 #include "halley/server/openai/request_parser.h"
 
 namespace halley {
 
-TextRequest::TextRequest(AppContext& context, std::shared_ptr<HttpExchange> exchange,
-                         ApiEndpoint endpoint)
+TextRequest::TextRequest(AppContext& context, std::shared_ptr<HttpExchange> exchange, TextTask task,
+                         const ChatApi* api)
     : context_(context),
       exchange_(std::move(exchange)),
-      endpoint_(endpoint),
+      task_(task),
+      api_(api),
       watch_(std::make_shared<RequestWatch>()) {
   exchange_->on_disconnect([watch = watch_] { watch->set_gone(); });
 }
@@ -22,31 +24,57 @@ TextRequest::TextRequest(AppContext& context, std::shared_ptr<HttpExchange> exch
 void TextRequest::answer() noexcept {
   run_step(
       context_.config, exchange_->request().id, [this] { exchange_->respond(make_answer()); },
-      [this](const ApiError& error) { exchange_->respond(error_response(error)); });
+      [this](const ApiError& error) { exchange_->respond(error_response(error, api_)); });
 }
 
 HttpResponse TextRequest::make_answer() {
   watch_->check();
-  const HttpRequest& http = exchange_->request();
-  const ApiRequest request = parse_request(http.body, endpoint_, context_.rules);
+  const ApiRequest request = parse();
   check_model_name(context_.config, request.model);
-  HttpResponse response =
-      json_response(endpoint_ == ApiEndpoint::kTokenize ? tokenize(request) : detokenize(request));
-  report_ignored(context_.config, http.id, request.ignored);
+  HttpResponse response = json_response(answer_to(request));
+  report_ignored(context_.config, exchange_->request().id, request.ignored);
   add_ignored(request.ignored, response);
   return response;
 }
 
-OrderedJson TextRequest::tokenize(const ApiRequest& request) const {
-  std::vector<int32_t> ids;
-  if (!request.messages.empty()) {
-    ids = encode_text(context_, context_.format.render(request),
-                      request.adds_special_tokens.value_or(false), *watch_);
-  } else if (const auto* text = std::get_if<std::string>(&request.prompts.front())) {
-    ids = encode_text(context_, *text, request.adds_special_tokens.value_or(true), *watch_);
-  } else {
-    throw invalid_field("prompt", "prompt: expected a string, got token ids.");
+ApiRequest TextRequest::parse() const {
+  const std::string& body = exchange_->request().body;
+  switch (task_) {
+    case TextTask::kTokenize:
+      break;
+    case TextTask::kDetokenize:
+      return parse_request(body, ApiEndpoint::kDetokenize, context_.rules);
+    case TextTask::kCountTokens:
+      return parse_message_request(body, ApiEndpoint::kTokenize, context_.rules);
   }
+  return parse_request(body, ApiEndpoint::kTokenize, context_.rules);
+}
+
+OrderedJson TextRequest::answer_to(const ApiRequest& request) const {
+  switch (task_) {
+    case TextTask::kTokenize:
+      break;
+    case TextTask::kDetokenize:
+      return detokenize(request);
+    case TextTask::kCountTokens:
+      return {{"input_tokens", token_ids_of(request).size()}};
+  }
+  return tokenize(request);
+}
+
+std::vector<int32_t> TextRequest::token_ids_of(const ApiRequest& request) const {
+  if (!request.messages.empty()) {
+    return encode_text(context_, context_.format.render(request),
+                       request.adds_special_tokens.value_or(false), *watch_);
+  }
+  if (const auto* text = std::get_if<std::string>(&request.prompts.front())) {
+    return encode_text(context_, *text, request.adds_special_tokens.value_or(true), *watch_);
+  }
+  throw invalid_field("prompt", "prompt: expected a string, got token ids.");
+}
+
+OrderedJson TextRequest::tokenize(const ApiRequest& request) const {
+  const std::vector<int32_t> ids = token_ids_of(request);
   OrderedJson json = {{"count", ids.size()},
                       {"max_model_len", context_.engine->config().max_model_len},
                       {"tokens", ids}};

@@ -33,6 +33,15 @@ std::string_view bearer_key(std::string_view header) {
   return header;
 }
 
+std::string_view key_of(const HttpRequest& request) {
+  const std::string* authorization = request.find_header("authorization");
+  const std::string_view bearer =
+      authorization != nullptr ? bearer_key(*authorization) : std::string_view();
+  if (!bearer.empty()) return bearer;
+  const std::string* key = request.find_header("x-api-key");
+  return key != nullptr ? std::string_view(*key) : std::string_view();
+}
+
 ApiKeys::ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {
   for (size_t i = 0; i < keys_.size(); ++i) {
     std::string& key = keys_[i];

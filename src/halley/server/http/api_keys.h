@@ -5,10 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "halley/server/http/http_exchange.h"
+
 namespace halley {
 
 /// The key of a header `Authorization: Bearer KEY` (RFC 6750); empty: another scheme, or no key.
 std::string_view bearer_key(std::string_view header);
+/// The key that a request sends: `Authorization: Bearer KEY`, or `x-api-key: KEY`, as clients of
+/// Anthropic's API do; empty: none.
+std::string_view key_of(const HttpRequest& request);
 
 /// Immutable; any thread.
 class ApiKeys {

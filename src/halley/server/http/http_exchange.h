@@ -90,6 +90,9 @@ struct HttpRoute {
   /// `path` is followed by a name that the handler takes from the request's path: 1 to 128 letters,
   /// digits, "_" and "-".
   bool takes_name = false;
+  /// The body of an error in the format of the route's API, from the status and the body in
+  /// OpenAI's format; null: it stays as it is.
+  std::string (*error_body)(int status, std::string_view openai_body) = nullptr;
 };
 
 }  // namespace halley

@@ -63,20 +63,22 @@ TEST(HttpKeys, RoutesNeedOneUnlessTheyAreOpen) {
   EXPECT_THAT(rejected.body, HasSubstr("\"code\":\"invalid_api_key\""));
   for (const char* header :
        {"Authorization: Bearer secret-1\r\n", "authorization: bearer secret-2\r\n",
-        "Authorization:   Bearer   secret-1  \r\n"}) {
+        "Authorization:   Bearer   secret-1  \r\n", "X-Api-Key: secret-1\r\n",
+        "Authorization: Basic x\r\nx-api-key: secret-2\r\n"}) {
     EXPECT_EQ(ask(test.port(), get("/sized?1", header)).status, 200) << header;
   }
 }
 
-TEST(HttpKeys, AreTakenFromTheAuthorizationHeaderAlone) {
+TEST(HttpKeys, AreTakenFromTheirHeadersAlone) {
   TestServer test(config_with_keys());
   for (const char* header :
        {"Authorization: secret-1\r\n", "Authorization: Basic secret-1\r\n",
         "Authorization: Bearer\r\n", "Authorization: Bearer \r\n",
         "Authorization: Bearersecret-1\r\n", "Authorization: Bearer secret-1x\r\n",
         "Authorization: Bearer secret-1, secret-2\r\n", "Authorization: Bearer Bearer secret-1\r\n",
-        "X-Api-Key: secret-1\r\n", "Api-Key: secret-1\r\n", "Cookie: key=secret-1\r\n",
-        "Proxy-Authorization: Bearer secret-1\r\n"}) {
+        "X-Api-Key: secret\r\n", "X-Api-Key: Bearer secret-1\r\n", "X-Api-Key:\r\n",
+        "Authorization: Bearer no\r\nX-Api-Key: secret-1\r\n", "Api-Key: secret-1\r\n",
+        "Cookie: key=secret-1\r\n", "Proxy-Authorization: Bearer secret-1\r\n"}) {
     EXPECT_EQ(ask(test.port(), get("/sized?1", header)).status, 401) << header;
     EXPECT_EQ(ask(test.port(), get("/sized?api_key=secret-1", header)).status, 401) << header;
   }
@@ -145,6 +147,26 @@ TEST(HttpKeys, AKeyDoesNotStayWithTheConnection) {
   client.send(get("/sized?1", "Authorization: Bearer secret-1\r\n") + get("/sized?1", ""));
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(client.receive().status, 401);
+}
+
+TEST(HttpKeys, ErrorsHaveTheFormatOfTheRoute) {
+  HttpRoute route = {"POST", "/own", [](const std::shared_ptr<HttpExchange>& exchange) {
+                       exchange->respond({.body = "ok"});
+                     }};
+  route.error_body = [](int status, std::string_view openai_body) {
+    return str(status, openai_body.starts_with(R"({"error":)") ? " of OpenAI" : "");
+  };
+  HttpServerConfig config = config_with_keys();
+  config.limits.body_bytes_max = 4;
+  HttpServer server(std::move(config), {route});
+  server.start();
+  const auto post = [&](std::string_view headers, std::string_view body) {
+    return ask(server.port(), str("POST /own HTTP/1.1\r\nHost: 127.0.0.1\r\n", headers,
+                                  "Content-Length: ", body.size(), "\r\n\r\n", body));
+  };
+  EXPECT_EQ(post("", "1234").body, "401 of OpenAI");
+  EXPECT_EQ(post("x-api-key: secret-1\r\n", "12345").body, "413 of OpenAI");
+  EXPECT_EQ(post("x-api-key: secret-1\r\n", "1234").body, "ok");
 }
 
 }  // namespace

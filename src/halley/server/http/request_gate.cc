@@ -67,6 +67,11 @@ bool has_path(const HttpRoute& route, std::string_view path) {
 
 }  // namespace
 
+HttpResponse in_format_of(const HttpRoute& route, HttpResponse error) {
+  if (route.error_body != nullptr) error.body = route.error_body(error.status, error.body);
+  return error;
+}
+
 RequestGate::RequestGate(std::vector<HttpRoute> routes, const AccessRules& rules,
                          std::optional<HttpResponse> otherwise)
     : routes_(std::move(routes)), rules_(rules), otherwise_(std::move(otherwise)) {
@@ -97,10 +102,19 @@ std::string RequestGate::allowed_methods(std::string_view path) const {
   return methods + "OPTIONS";
 }
 
-bool RequestGate::has_key(const HttpRequest& head, bool& has_header) const {
-  const std::string* value = head.find_header("authorization");
-  has_header = value != nullptr;
-  return has_header && rules_.keys.accepts(bearer_key(*value));
+// Null: who sent it may use routes that are not open.
+std::optional<HttpResponse> RequestGate::reject_access(const HttpRequest& head) const {
+  if (auto rejection = rules_.browsers.reject_host(head)) return rejection;
+  if (!rules_.keys.empty() && !rules_.keys.accepts(key_of(head))) {
+    const bool has_header =
+        head.find_header("authorization") != nullptr || head.find_header("x-api-key") != nullptr;
+    return http_error(401,
+                      has_header ? "The API key is not valid."
+                                 : "An API key is needed: send the header 'Authorization: Bearer "
+                                   "KEY' or 'x-api-key: KEY'.",
+                      "invalid_api_key");
+  }
+  return rules_.browsers.reject_page(head);
 }
 
 HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
@@ -131,16 +145,9 @@ RequestGate::Verdict RequestGate::judge(const HttpRequest& head) const {
   const HttpRoute* route = find(head.method, head.path);
   if (route == nullptr) return {nullptr, answer_without_route(head)};
   if (route->is_open) return {route, std::nullopt};
-  if (auto rejection = rules_.browsers.reject_host(head)) return {nullptr, std::move(rejection)};
-  bool has_header = false;
-  if (!rules_.keys.empty() && !has_key(head, has_header)) {
-    return {nullptr, http_error(401,
-                                has_header ? "The API key is not valid."
-                                           : "An API key is needed: send the header "
-                                             "'Authorization: Bearer KEY'.",
-                                "invalid_api_key")};
+  if (auto rejection = reject_access(head)) {
+    return {nullptr, in_format_of(*route, std::move(*rejection))};
   }
-  if (auto rejection = rules_.browsers.reject_page(head)) return {nullptr, std::move(rejection)};
   return {route, std::nullopt};
 }
 

@@ -21,6 +21,9 @@ struct AccessRules {
   BrowserRules browsers;
 };
 
+/// An error answer of the server itself, in the format of the route's API.
+HttpResponse in_format_of(const HttpRoute& route, HttpResponse error);
+
 /// Immutable; any thread.
 class RequestGate {
  public:
@@ -41,7 +44,7 @@ class RequestGate {
  private:
   std::string allowed_methods(std::string_view path) const;
   const HttpRoute* find(std::string_view method, std::string_view path) const;
-  bool has_key(const HttpRequest& head, bool& has_header) const;
+  std::optional<HttpResponse> reject_access(const HttpRequest& head) const;
   HttpResponse answer_without_route(const HttpRequest& head) const;
 
   std::vector<HttpRoute> routes_;

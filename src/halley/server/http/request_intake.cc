@@ -54,6 +54,7 @@ RequestIntake::Step RequestIntake::judge() {
 
 RequestIntake::Step RequestIntake::reject() {
   answer_ = parser_->take_rejection();
+  if (route_ != nullptr) answer_ = in_format_of(*route_, std::move(answer_));
   must_close_ = true;
   return Step::kAnswer;
 }

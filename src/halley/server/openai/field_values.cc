@@ -190,12 +190,13 @@ void store_stop(const FieldValue& value, ApiRequest& request) {
   size_t num_bytes = 0;
   for (const std::string& stop : request.sampling.stop) {
     if (stop.empty()) {
-      throw invalid_field(value.name, "stop: expected texts of at least 1 byte, got an empty one.");
+      throw invalid_field(
+          value.name, str(value.name, ": expected texts of at least 1 byte, got an empty one."));
     }
     num_bytes += stop.size();
   }
   if (num_bytes > kStopBytesMax) {
-    throw invalid_field(value.name, str("stop: expected at most ", kStopBytesMax,
+    throw invalid_field(value.name, str(value.name, ": expected at most ", kStopBytesMax,
                                         " bytes in all texts, got ", num_bytes, "."));
   }
 }
