@@ -179,6 +179,26 @@ class OpenAiClientTest(unittest.TestCase):
                 self.assertIn(value["kind"], ["x", "y"])
                 self.assertIsInstance(value["ok"], bool)
 
+    def test_words_that_the_output_must_not_have(self):
+        free = self.chat().choices[0].message.content
+        word = free.split()[1]
+        self.assertNotIn(word, self.chat(extra_body={"bad_words": [word]})
+                         .choices[0].message.content)
+
+    def test_a_prompt_is_scored_and_its_ids_are_given(self):
+        answer = self.client.completions.create(
+            model="demo-21m", prompt="The Python", max_tokens=3, temperature=0,
+            extra_body={"prompt_logprobs": 1, "return_token_ids": True})
+        choice = answer.choices[0]
+        self.assertEqual(len(choice.token_ids), 3)
+        self.assertEqual(len(choice.prompt_logprobs), len(choice.prompt_token_ids))
+        last = choice.prompt_logprobs[-1][str(choice.prompt_token_ids[-1])]
+        self.assertLess(last["logprob"], 0)
+        allowed = self.client.completions.create(
+            model="demo-21m", prompt="The Python", max_tokens=3, temperature=0,
+            extra_body={"allowed_token_ids": choice.token_ids[:1], "return_token_ids": True})
+        self.assertEqual(allowed.choices[0].token_ids, choice.token_ids[:1] * 3)
+
     def respond(self, **options):
         return self.client.responses.create(
             **{"model": "demo-21m", "input": "Write.", "instructions": "You write.",

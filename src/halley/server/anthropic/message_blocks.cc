@@ -19,6 +19,8 @@ constexpr size_t kIdBytesMax = 256;
 
 constexpr ObjectMembers kMessage = {
     .path = "messages[]", .is_open = true, .read = {"role", "content"}};
+constexpr ObjectMembers kSystemBlock = {
+    .path = "system[]", .is_open = true, .read = {"type", "text"}};
 constexpr ObjectMembers kTextBlock = {
     .path = "messages[].content[]", .is_open = true, .read = {"type", "text"}};
 constexpr ObjectMembers kThinkingBlock = {.path = "messages[].content[]",
@@ -58,7 +60,8 @@ void check_list(const OrderedJson& list, const std::string& path, size_t max, co
 }
 
 // A text, or text blocks, which are joined by line ends.
-std::string text_of(const OrderedJson& content, const std::string& path, const FieldValue& value) {
+std::string text_of(const OrderedJson& content, const std::string& path, const ObjectMembers& row,
+                    const FieldValue& value) {
   if (content.is_string()) return content.get<std::string>();
   check_list(content, path, kBlocksMax, "text blocks");
   std::string text;
@@ -66,7 +69,7 @@ std::string text_of(const OrderedJson& content, const std::string& path, const F
     const std::string block_path = str(path, "[", i, "]");
     const std::string type = type_of(content[i], block_path);
     if (type != "text") reject_type(type, "text", block_path);
-    check_members(content[i], block_path, kTextBlock, value);
+    check_members(content[i], block_path, row, value);
     add_line(string_member(content[i], "text", block_path, SIZE_MAX), text);
   }
   return text;
@@ -126,7 +129,8 @@ class BlockReader {
     const bool has_content = content != block.end() && !content->is_null();
     messages_.push_back(
         {{"role", "tool"},
-         {"content", has_content ? text_of(*content, path + ".content", value_) : std::string()},
+         {"content",
+          has_content ? text_of(*content, path + ".content", kTextBlock, value_) : std::string()},
          {"tool_call_id", string_member(block, "tool_use_id", path, kIdBytesMax)}});
     has_result_ = true;
   }
@@ -174,7 +178,7 @@ void add_message(const OrderedJson& json, const std::string& path, const FieldVa
 }  // namespace
 
 void store_system(const FieldValue& value, ApiRequest& request) {
-  const std::string text = text_of(value.json, value.name, value);
+  const std::string text = text_of(value.json, value.name, kSystemBlock, value);
   if (!text.empty()) request.messages.push_back({{"role", "system"}, {"content", text}});
 }
 

@@ -51,7 +51,7 @@ TEST(MessageFields, SystemIsTheFirstMessage) {
       {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
       {"type": "text", "text": "b"}])");
   EXPECT_EQ(blocks.messages[0]["content"], "a\nb");
-  EXPECT_EQ(blocks.ignored.text(), "messages[].content[].cache_control");
+  EXPECT_EQ(blocks.ignored.text(), "system[].cache_control");
 }
 
 TEST(MessageFields, BlocksBecomeMessages) {

@@ -22,7 +22,7 @@ constexpr int64_t kAnswerBytes = int64_t{128} << 10;
 constexpr int64_t kSequenceBytes = int64_t{4} << 10;
 constexpr int64_t kAllocationBytes = 16;  // of the allocator, for each vector
 // JSON around a stream's token, and around each of its log probabilities.
-constexpr int64_t kChunkBytes = 320, kChunkLogprobBytes = 100;
+constexpr int64_t kChunkBytes = 340, kChunkLogprobBytes = 100;
 
 // Adds up sizes that are not negative.
 class CheckedSum {
@@ -67,9 +67,14 @@ std::optional<AnswerBytes> most_whole_bytes(const ApiRequest& request, const Ans
     CheckedSum one;
     one.add(sizes.max_tokens[i], sizes.token_text_bytes);
     if (request.has_logprobs()) one.add(sizes.max_tokens[i], list_token_bytes(num_top));
-    if (request.has_logprobs() && request.has_echo) {
+    if (const auto num_alternatives = request.num_prompt_alternatives()) {
       // For a moment the engine has them too.
-      one.add(sizes.num_prompt_tokens[i], prompt_token_bytes(num_top) + list_token_bytes(num_top));
+      one.add(sizes.num_prompt_tokens[i],
+              prompt_token_bytes(*num_alternatives) + list_token_bytes(*num_alternatives));
+    }
+    if (request.returns_token_ids) {
+      one.add(sizes.max_tokens[i], sizeof(int32_t));
+      one.add(sizes.num_prompt_tokens[i], sizeof(int32_t));
     }
     sum.add(request.n, one.or_max());
     CheckedSum text;

@@ -88,7 +88,8 @@ std::vector<std::string> reasoning_parser_names() {
 
 ChatFormat::ChatFormat(const std::string& source, const std::string& source_with_tools,
                        OrderedJson special_tokens, const AnswerParsers& parsers)
-    : plain_(std::in_place, source, "chat template"),
+    : source_(source),
+      plain_(std::in_place, source, "chat template"),
       with_tools_(std::in_place, source_with_tools, "chat template"),
       special_tokens_(std::move(special_tokens)),
       dialect_(tool_dialect_of(parsers.tool_calls, source_with_tools)),

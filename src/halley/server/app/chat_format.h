@@ -36,6 +36,8 @@ class ChatFormat {
   ChatFormat(const std::string& source, const std::string& source_with_tools,
              OrderedJson special_tokens, const AnswerParsers& parsers);
 
+  /// The template of conversations without tools; empty: there is none.
+  const std::string& source() const { return source_; }
   bool has_template() const { return plain_.has_value(); }
   ToolDialect dialect() const { return dialect_; }
   /// The model's format of reasoning; null: none is looked for.
@@ -48,6 +50,7 @@ class ChatFormat {
   std::string render(const ApiRequest& request) const;
 
  private:
+  std::string source_;
   std::optional<ChatTemplate> plain_, with_tools_;
   OrderedJson special_tokens_;
   bool reads_effort_ = false, reads_enable_thinking_ = false;

@@ -86,8 +86,11 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     const std::string text = sequence.has_begun ? std::string() : prompt_text(sequence);
     add_delta(index, sequence.writer->echo(text, prompt_details(event)), pieces);
   }
+  ChoiceDelta delta = sequence.writer->push(event);
+  if (!sequence.has_begun && request_.returns_token_ids) {
+    delta.prompt_token_ids = prompt_ids_[sequence.prompt_index];
+  }
   sequence.has_begun = true;
-  const ChoiceDelta delta = sequence.writer->push(event);
   if (event.finish_reason) {
     sequence.has_ended = true;
     ++num_ended_;

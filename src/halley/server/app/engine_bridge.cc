@@ -23,7 +23,12 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   } else if (request.has_chat_logprobs) {
     out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
   }
-  if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
+  // A prompt is scored once, but echoed by each of its choices.
+  const bool scores_prompt = request.has_echo || plan.choice_index == 0;
+  const auto num_prompt_alternatives = request.num_prompt_alternatives();
+  if (num_prompt_alternatives && scores_prompt) {
+    out.sampling.num_prompt_logprobs = static_cast<int>(*num_prompt_alternatives);
+  }
   // The markers of tool calls and of reasoning are special tokens in some vocabularies; they must
   // stay in the text.
   const bool looks_for_calls =

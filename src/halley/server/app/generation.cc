@@ -77,8 +77,12 @@ void Generation::prepare_constrained() noexcept {
 
 void Generation::prepare() {
   tokenize();
+  truncate_prompts();
   constraint_ =
       context_.constraints->behind_reasoning(std::move(constraint_), request_, reasoning_);
+  if (!constraint_) {
+    constraint_ = context_.constraints->of_tokens(request_, context_.config.vocab_size);
+  }
   plan_lengths();
   reserve_memory();
   submit();
@@ -143,7 +147,23 @@ void Generation::tokenize() {
   }
 }
 
+// Cuts prompts to their last tokens.
+void Generation::truncate_prompts() {
+  if (!request_.truncates_prompt_to) return;
+  const int64_t num_output_tokens = std::max<int64_t>(1, request_.max_tokens.value_or(1));
+  const int64_t num_left = context_.engine->config().max_model_len - num_output_tokens;
+  const int64_t num_wanted = *request_.truncates_prompt_to;
+  const auto num_kept =
+      static_cast<size_t>(std::max<int64_t>(1, num_wanted < 0 ? num_left : num_wanted));
+  for (std::vector<int32_t>& ids : prompt_ids_) {
+    if (ids.size() > num_kept) ids.erase(ids.begin(), ids.end() - static_cast<int64_t>(num_kept));
+  }
+}
+
 std::vector<int32_t> Generation::encode(const std::string& text, bool adds_special_tokens) const {
+  if (request_.truncates_prompt_to) {
+    return encode_text(context_, text, adds_special_tokens, *watch_);
+  }
   return encode_prompt(context_, text, adds_special_tokens,
                        endpoint_ == ApiEndpoint::kChat ? "messages" : "prompt", *watch_);
 }

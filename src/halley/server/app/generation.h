@@ -59,6 +59,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void parse();
   void parse_body();
   void tokenize();
+  void truncate_prompts();
   std::vector<int32_t> encode(const std::string& text, bool adds_special_tokens) const;
   void plan_lengths();
   void reserve_memory();

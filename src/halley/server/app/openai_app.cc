@@ -18,6 +18,7 @@
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/app/generation.h"
 #include "halley/server/app/http_answers.h"
+#include "halley/server/app/server_state.h"
 #include "halley/server/app/text_request.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/openapi.h"
@@ -103,6 +104,11 @@ class OpenAiApp::Impl {
         message_route("/v1/messages/count_tokens", compute(TextTask::kCountTokens, &messages_)),
         {"POST", "/tokenize", compute(TextTask::kTokenize)},
         {"POST", "/detokenize", compute(TextTask::kDetokenize)},
+        {"POST", "/apply-template", compute(TextTask::kApplyTemplate)},
+        state_route("/props", props_of),
+        state_route("/load", load_of),
+        state_route("/server_info", server_info_of),
+        {"GET", "/slots", [this](Exchange exchange) { exchange->respond(slots(*exchange)); }},
         {"GET", "/v1/models", [this](Exchange exchange) { exchange->respond(models()); }},
         {"GET", "/health", [this](Exchange exchange) { exchange->respond(health()); }, true},
         {"GET", "/ready", [this](Exchange exchange) { exchange->respond(ready()); }, true},
@@ -157,6 +163,12 @@ class OpenAiApp::Impl {
         exchange->respond(error_response(error, api));
       }
     };
+  }
+
+  HttpRoute state_route(const char* path, OrderedJson (*make)(const AppContext&)) {
+    return {"GET", path, [this, make](const Exchange& exchange) {
+              exchange->respond(json_response(make(context_)));
+            }};
   }
 
   static HttpRoute message_route(const char* path, HttpHandler handler) {
@@ -230,6 +242,16 @@ class OpenAiApp::Impl {
     return json_response(precision_state(context_.engine->config(),
                                          context_.engine->stats().precision,
                                          std::chrono::steady_clock::now()));
+  }
+
+  // With the query of llama.cpp, 503 where no slot is free.
+  HttpResponse slots(const HttpExchange& exchange) const {
+    const OrderedJson slots = slots_of(context_);
+    const bool has_free = slots.empty() || slots.back()["is_processing"] == false;
+    if (!has_free && exchange.request().query == "fail_on_no_slot=1") {
+      return error_response(overloaded("No slot is free.", kRetryAfterS));
+    }
+    return json_response(slots);
   }
 
   HttpResponse health() const {

@@ -12,6 +12,7 @@
 #include "halley/constraint/text_grammar.h"
 #include "halley/constraint/tool_call.h"
 #include "halley/constraint/unique_items.h"
+#include "halley/server/app/token_filter.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -240,6 +241,21 @@ std::shared_ptr<const CompiledConstraint> ConstraintCompiler::compile(const ApiR
                      {.param = field_of(error.what()), .code = "unsupported_parameter"});
     }
   });
+}
+
+std::shared_ptr<const CompiledConstraint> ConstraintCompiler::of_tokens(const ApiRequest& request,
+                                                                        int64_t vocab_size) const {
+  if (request.bad_words.empty() && request.allowed_token_ids.empty()) return nullptr;
+  TokenFilter filter = {.num_ids = static_cast<size_t>(vocab_size),
+                        .allowed = request.allowed_token_ids,
+                        .banned = {}};
+  for (const std::string& word : request.bad_words) {
+    for (const char* space : {"", " "}) {
+      std::vector<int32_t> ids = tokenizer_->encode(space + word, /*add_special_tokens=*/false);
+      if (!ids.empty()) filter.banned.push_back(std::move(ids));
+    }
+  }
+  return make_token_constraint(std::move(filter));
 }
 
 }  // namespace halley

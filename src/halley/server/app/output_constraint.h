@@ -58,6 +58,11 @@ class ConstraintCompiler {
       std::shared_ptr<const CompiledConstraint> constraint, const ApiRequest& request,
       const ReasoningStart& start);
 
+  /// The constraint of a request's bad_words or allowed_token_ids, with which it has no other;
+  /// null: it has neither.
+  std::shared_ptr<const CompiledConstraint> of_tokens(const ApiRequest& request,
+                                                      int64_t vocab_size) const;
+
  private:
   std::shared_ptr<const TokenTrie> trie();
   std::shared_ptr<const ReasoningTokens> reasoning_tokens(const ReasoningDialect& dialect);

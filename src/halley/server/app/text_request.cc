@@ -41,6 +41,7 @@ ApiRequest TextRequest::parse() const {
   const std::string& body = exchange_->request().body;
   switch (task_) {
     case TextTask::kTokenize:
+    case TextTask::kApplyTemplate:
       break;
     case TextTask::kDetokenize:
       return parse_request(body, ApiEndpoint::kDetokenize, context_.rules);
@@ -58,6 +59,9 @@ OrderedJson TextRequest::answer_to(const ApiRequest& request) const {
       return detokenize(request);
     case TextTask::kCountTokens:
       return {{"input_tokens", token_ids_of(request).size()}};
+    case TextTask::kApplyTemplate:
+      require_field(!request.messages.empty(), "messages");
+      return {{"prompt", context_.format.render(request)}};
   }
   return tokenize(request);
 }

@@ -14,7 +14,7 @@
 
 namespace halley {
 
-enum class TextTask : uint8_t { kTokenize, kDetokenize, kCountTokens };
+enum class TextTask : uint8_t { kTokenize, kDetokenize, kCountTokens, kApplyTemplate };
 
 /// Created on a thread of the HTTP server, answered on a preprocessing thread.
 class TextRequest {

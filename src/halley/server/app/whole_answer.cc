@@ -16,7 +16,8 @@ constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kShortOutputBytes = size_t{8} << 10;
 
 size_t num_bytes_of(const SequenceOutput& output) {
-  return output.text.size() + output.prompt_logprobs.num_bytes() + output.logprobs.num_bytes();
+  return output.text.size() + output.prompt_logprobs.num_bytes() + output.logprobs.num_bytes() +
+         output.token_ids.size() * sizeof(int32_t);
 }
 
 }  // namespace
@@ -98,9 +99,15 @@ WholeChoice Generation::take_choice(size_t index) {
   event.text = std::move(output.text);
   event.finish_reason = output.finish_reason;
   event.stop_reason = std::move(output.stop_reason);
-  WholeChoice choice = {.delta = sequence.writer->push(event),
-                        .prompt_logprobs = std::move(output.prompt_logprobs),
-                        .logprobs = std::move(output.logprobs)};
+  WholeChoice choice;
+  choice.delta = sequence.writer->push(event);
+  choice.logprobs = std::move(output.logprobs);
+  (request_.num_prompt_logprobs ? choice.scored_prompt : choice.prompt_logprobs) =
+      std::move(output.prompt_logprobs);
+  choice.delta.token_ids = std::move(output.token_ids);
+  if (request_.returns_token_ids) {
+    choice.delta.prompt_token_ids = prompt_ids_[sequence.prompt_index];
+  }
   choice.delta.join_calls();
   if (request_.has_echo) choice.delta.text.insert(0, prompt_text(sequence));
   return choice;

@@ -50,6 +50,10 @@ OrderedJson choice_json(const AnswerHead& head, int64_t index, const ChoiceDelta
   json["logprobs"] = choice.logprobs;
   json["finish_reason"] = text_or_null(choice.finish_reason);
   json["stop_reason"] = text_or_null(choice.stop_reason);
+  if (!choice.token_ids.empty()) json["token_ids"] = choice.token_ids;
+  if (!choice.prompt_token_ids.empty() && !head.is_chat) {
+    json["prompt_token_ids"] = choice.prompt_token_ids;
+  }
   return json;
 }
 
@@ -93,6 +97,9 @@ OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const Cho
   OrderedJson json = answer_head(head, /*is_chunk=*/true);
   json["choices"] = OrderedJson::array();
   json["choices"].push_back(choice_json(head, choice_index, delta));
+  if (!delta.prompt_token_ids.empty() && head.is_chat) {
+    json["prompt_token_ids"] = delta.prompt_token_ids;
+  }
   return json;
 }
 
@@ -143,8 +150,8 @@ ChunkWriter::Frame ChunkWriter::frame_of(const AnswerHead& head, bool has_null_u
 
 bool ChunkWriter::append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const {
   const bool is_one_text = delta.text.empty() != delta.reasoning.empty() && delta.calls.empty() &&
-                           delta.logprobs.is_null() && delta.finish_reason.empty() &&
-                           delta.stop_reason.empty();
+                           delta.logprobs.is_null() && delta.token_ids.empty() &&
+                           delta.finish_reason.empty() && delta.stop_reason.empty();
   if (!is_one_text) return false;
   const Frame& frame = delta.text.empty() ? reasoning_ : text_;
   const std::string& text = delta.text.empty() ? delta.reasoning : delta.text;

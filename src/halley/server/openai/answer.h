@@ -40,13 +40,15 @@ struct ChoiceDelta {
   std::string text;
   std::string reasoning;
   std::vector<IndexedToolCall> calls;
-  OrderedJson logprobs = nullptr;  // in the endpoint's format; null: none
-  std::string finish_reason;       // "stop", "length", "tool_calls"; empty: unfinished
-  std::string stop_reason;         // vLLM's: the stop string or token; empty: null
+  OrderedJson logprobs = nullptr;         // in the endpoint's format; null: none
+  std::vector<int32_t> token_ids;         // where the request returns them
+  std::vector<int32_t> prompt_token_ids;  // the same, with a choice's first delta
+  std::string finish_reason;              // "stop", "length", "tool_calls"; empty: unfinished
+  std::string stop_reason;                // vLLM's: the stop string or token; empty: null
 
   bool is_empty() const {
     return text.empty() && reasoning.empty() && calls.empty() && logprobs.is_null() &&
-           finish_reason.empty();
+           token_ids.empty() && finish_reason.empty();
   }
   /// Joins the pieces of each call.
   void join_calls();

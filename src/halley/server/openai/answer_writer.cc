@@ -51,7 +51,10 @@ void AnswerWriter::begin_next() {
     ++num_begun_;
   } else {
     has_end_ = true;
-    add(R"(],"usage":)" + json_text(usage_json(parts_.usage)) + "}");
+    add("]");
+    add_ids("prompt_token_ids", std::move(prompt_token_ids_));
+    add_scored_prompt(std::move(scored_prompt_));
+    add(R"(,"usage":)" + json_text(usage_json(parts_.usage)) + "}");
   }
 }
 
@@ -77,7 +80,36 @@ void AnswerWriter::add_choice() {
   add(R"(,"logprobs":)");
   add_logprobs();
   add(str(R"(,"finish_reason":)", text_or_null(delta.finish_reason), R"(,"stop_reason":)",
-          text_or_null(delta.stop_reason), "}"));
+          text_or_null(delta.stop_reason)));
+  add_ids("token_ids", std::move(delta.token_ids));
+  if (parts_.head.is_chat) {
+    if (num_begun_ == 0) {
+      prompt_token_ids_ = std::move(delta.prompt_token_ids);
+      scored_prompt_ = std::move(choice_.scored_prompt);
+    }
+  } else {
+    add_ids("prompt_token_ids", std::move(delta.prompt_token_ids));
+    add_scored_prompt(std::move(choice_.scored_prompt));
+  }
+  add("}");
+}
+
+void AnswerWriter::add_ids(const char* name, std::vector<int32_t> ids) {
+  if (ids.empty()) return;
+  add(str(",\"", name, "\":"));
+  const size_t size = ids.size();
+  add_list(size,
+           [ids = std::move(ids)](size_t i, std::string& out) { out += std::to_string(ids[i]); });
+}
+
+void AnswerWriter::add_scored_prompt(LogprobList prompt) {
+  if (prompt.size() == 0) return;
+  add(R"(,"prompt_logprobs":)");
+  const size_t size = prompt.size();
+  add_list(size, [this, prompt = std::make_shared<const LogprobList>(std::move(prompt))](
+                     size_t i, std::string& out) {
+    out += json_text(prompt_logprob(prompt->at(i), texts_));
+  });
 }
 
 void AnswerWriter::add_reasoning() {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/logprob_list.h"
@@ -19,6 +20,7 @@ namespace halley {
 struct WholeChoice {
   ChoiceDelta delta;                      // without log probabilities
   LogprobList prompt_logprobs, logprobs;  // one after the other; both empty: null
+  LogprobList scored_prompt;              // for prompt_logprobs; with a prompt's first choice
 };
 
 /// The JSON of a token exists only while its piece is written. Not thread-safe.
@@ -42,7 +44,8 @@ class AnswerWriter {
 
   /// The memory of the choice that is being written.
   size_t num_bytes() const {
-    return choice_.prompt_logprobs.num_bytes() + choice_.logprobs.num_bytes();
+    return choice_.prompt_logprobs.num_bytes() + choice_.logprobs.num_bytes() +
+           scored_prompt_.num_bytes();
   }
 
   static constexpr size_t kSliceBytes = size_t{4} << 10;
@@ -56,6 +59,8 @@ class AnswerWriter {
   void add_reasoning();
   void add_calls();
   void add_logprobs();
+  void add_ids(const char* name, std::vector<int32_t> ids);
+  void add_scored_prompt(LogprobList prompt);
   void add(std::string bytes);
   void add_text(std::string text) {
     add_text(std::make_shared<const std::string>(std::move(text)));
@@ -72,6 +77,9 @@ class AnswerWriter {
   bool has_begun_ = false, has_end_ = false;
   WholeChoice choice_;
   int64_t text_offset_ = 0;  // of the next token of choice_, in characters
+  // A chat has them behind its choices.
+  LogprobList scored_prompt_;
+  std::vector<int32_t> prompt_token_ids_;
 };
 
 }  // namespace halley

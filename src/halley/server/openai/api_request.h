@@ -70,6 +70,11 @@ struct ApiRequest {
   std::optional<int64_t> num_completion_logprobs;  // for /v1/completions
   bool has_chat_logprobs = false;
   int64_t num_top_logprobs = 0;
+  std::optional<int64_t> num_prompt_logprobs;  // alternatives of each token of the prompt
+  bool returns_token_ids = false;
+  std::vector<std::string> bad_words;          // that the output must not have
+  std::vector<int32_t> allowed_token_ids;      // empty: all
+  std::optional<int64_t> truncates_prompt_to;  // its last tokens; -1: as many as have room
 
   std::optional<bool> adds_special_tokens;
   bool adds_generation_prompt = true;
@@ -91,6 +96,11 @@ struct ApiRequest {
   /// How many most likely tokens each token has, where log probabilities are wanted.
   int64_t num_alternatives() const {
     return has_chat_logprobs ? num_top_logprobs : num_completion_logprobs.value_or(0);
+  }
+  /// The same for the tokens of the prompt; absent: it is not scored.
+  std::optional<int64_t> num_prompt_alternatives() const {
+    if (has_echo && has_logprobs()) return num_alternatives();
+    return num_prompt_logprobs;
   }
   bool has_logprobs() const { return has_chat_logprobs || num_completion_logprobs.has_value(); }
 

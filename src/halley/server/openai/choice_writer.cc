@@ -52,6 +52,7 @@ ChoiceDelta ChoiceWriter::push(const TokenEvent& event) {
   }
   if (event.token_id) ++num_tokens_;
   if (event.token_id && event.is_low) ++num_low_tokens_;
+  if (event.token_id && request_.returns_token_ids) delta.token_ids.push_back(*event.token_id);
   add_text(event, delta);
   if (has_logprobs_ && event.token_id && event.logprob) {
     const TokenDetail detail = {*event.token_id, event.logprob, event.top_logprobs};

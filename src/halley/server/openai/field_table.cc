@@ -65,6 +65,11 @@ constexpr const char* kStopSchema =
 constexpr const char* kLogitBiasSchema =
     R"({"type": "object", "maxProperties": 1024,
         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})";
+constexpr const char* kBadWordsSchema =
+    R"({"type": "array", "maxItems": 128,
+        "items": {"type": "string", "minLength": 1, "maxLength": 256}})";
+constexpr const char* kAllowedIdsSchema =
+    R"({"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}})";
 constexpr const char* kStreamOptionsSchema =
     R"({"type": "object", "properties": {"include_usage": {"type": "boolean"},
         "continuous_usage_stats": {"type": "boolean"}}})";
@@ -200,6 +205,30 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .text = "The same seed gives the same text on the same server. Default: a random one.",
      .store = [](const FieldValue& v,
                  ApiRequest& r) { r.sampling.seed = static_cast<uint64_t>(as_int(v)); }},
+    {.name = "bad_words",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kBadWordsSchema,
+     .text =
+         "Up to 128 texts that the output must not have: the tokens of each, with a space before "
+         "it and without, do not follow one another. Not with a format, demanded calls, a "
+         "budget of reasoning or allowed_token_ids.",
+     .store = store_bad_words},
+    {.name = "allowed_token_ids",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kAllowedIdsSchema,
+     .text =
+         "The output has these tokens alone, so that it ends before max_tokens only where an end "
+         "token is among them. Not with a format, demanded calls or a budget of reasoning.",
+     .store = store_allowed_token_ids},
+    {.name = "truncate_prompt_tokens",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {-1, kInt31Max},
+     .text = "Only the last tokens of each prompt, at most this many; -1: as many as have room "
+             "before max_tokens.",
+     .store = store_truncate_prompt_tokens},
     {.name = "logit_bias",
      .endpoints = kGenerate,
      .type = FieldType::kOther,
@@ -225,6 +254,20 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .default_json = "0",
      .text = "How many most likely tokens for each; needs logprobs.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.num_top_logprobs = as_int(v); }},
+    {.name = "prompt_logprobs",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {0, 20},
+     .text =
+         "Log probabilities of the prompt's tokens, and of this many most likely ones, once for "
+         "each prompt. Its whole prompt is computed, cached or not. Without stream and echo.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.num_prompt_logprobs = as_int(v); }},
+    {.name = "return_token_ids",
+     .endpoints = kGenerate,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "token_ids: the ids of the output; prompt_token_ids: those of the prompt.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.returns_token_ids = as_bool(v); }},
     {.name = "echo",
      .endpoints = kCompletions,
      .type = FieldType::kBoolean,
@@ -355,12 +398,7 @@ constexpr auto kNeutralFields = std::to_array<NeutralField>({
     {"use_beam_search", kGenerate, kFalse, "There is no beam search."},
     {"length_penalty", kGenerate, "[1]", "Of beam search."},
     {"spaces_between_special_tokens", kGenerate, kTrue, "Texts are decoded as the tokenizer says."},
-    {"truncate_prompt_tokens", kGenerate, kNull, "Shorten the prompt yourself."},
-    {"bad_words", kGenerate, "[[]]", "Use logit_bias."},
-    {"allowed_token_ids", kGenerate, kNull, "Use logit_bias or guided_choice."},
-    {"prompt_logprobs", kGenerate, kNull, "Use echo with logprobs of /v1/completions."},
-    {"return_token_ids", kGenerate, kFalse, "Use /tokenize."},
-    {"return_tokens_as_token_ids", kGenerate, kFalse, "Use /tokenize."},
+    {"return_tokens_as_token_ids", kGenerate, kFalse, "Use return_token_ids."},
     {"guided_decoding_backend", kGenerate, kNull, "One matcher reads them all.", true},
     {"guided_whitespace_pattern", kGenerate, kNull, "Write a grammar: structured_outputs."},
     {"chat_template", kTemplate, kNull,

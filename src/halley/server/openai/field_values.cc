@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kPromptsMax = 1024;
 constexpr size_t kStopTokenIdsMax = 128;
 constexpr size_t kLogitBiasesMax = 1024;
+constexpr size_t kBadWordsMax = 128;
+constexpr size_t kBadWordBytesMax = 256;
 constexpr double kLogitBiasMax = 100;
 constexpr size_t kTemplateKwargsMax = 64;
 constexpr double kMillisecondsMax = 1000 * Slo::kSecondsMax;
@@ -208,6 +210,41 @@ void store_stop_token_ids(const FieldValue& value, ApiRequest& request) {
   }
   check_count(value.name, value.json.size(), kStopTokenIdsMax);
   request.sampling.stop_token_ids = token_ids_of(value.json, value.name, value.rules);
+}
+
+void store_bad_words(const FieldValue& value, ApiRequest& request) {
+  if (!value.json.is_array()) {
+    throw invalid_field(value.name, str(value.name, ": expected a list of strings, got ",
+                                        kind_in_words(value.json), "."));
+  }
+  check_count(value.name, value.json.size(), kBadWordsMax);
+  request.bad_words = strings_of(value);
+  for (size_t i = 0; i < request.bad_words.size(); ++i) {
+    const size_t num_bytes = request.bad_words[i].size();
+    if (num_bytes > 0 && num_bytes <= kBadWordBytesMax) continue;
+    const std::string path = str(value.name, "[", i, "]");
+    throw invalid_field(
+        path, str(path, ": expected 1 to ", kBadWordBytesMax, " bytes, got ", num_bytes, "."));
+  }
+}
+
+void store_allowed_token_ids(const FieldValue& value, ApiRequest& request) {
+  const bool is_list = value.json.is_array() && !value.json.empty();
+  if (!is_list || value.json.size() > static_cast<size_t>(value.rules.vocab_size)) {
+    throw invalid_field(
+        value.name,
+        str(value.name, ": expected a list of 1 to ", value.rules.vocab_size, " token ids, got ",
+            value.json.is_array() ? str(value.json.size()) : kind_in_words(value.json), "."));
+  }
+  request.allowed_token_ids = token_ids_of(value.json, value.name, value.rules);
+}
+
+void store_truncate_prompt_tokens(const FieldValue& value, ApiRequest& request) {
+  const auto num_tokens = value.json.get<int64_t>();
+  if (num_tokens == 0) {
+    throw invalid_field(value.name, str(value.name, ": expected -1 or at least 1 token, got 0."));
+  }
+  request.truncates_prompt_to = num_tokens;
 }
 
 void store_tokens(const FieldValue& value, ApiRequest& request) {

@@ -30,6 +30,19 @@ int64_t num_characters(const std::string& text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
+OrderedJson prompt_logprob(const TokenDetail& detail, const TokenTexts& texts) {
+  if (!detail.logprob) return nullptr;
+  OrderedJson json = OrderedJson::object();
+  const auto add = [&](const TokenLogprob& entry, OrderedJson rank) {
+    json[std::to_string(entry.token_id)] = {{"logprob", entry.logprob},
+                                            {"rank", std::move(rank)},
+                                            {"decoded_token", texts.text_of(entry.token_id)}};
+  };
+  add(*detail.logprob, nullptr);
+  for (size_t i = 0; i < detail.top_logprobs.size(); ++i) add(detail.top_logprobs[i], i + 1);
+  return json;
+}
+
 OrderedJson token_logprob(const TokenDetail& detail) {
   return detail.logprob ? OrderedJson(finite_logprob(*detail.logprob)) : OrderedJson();
 }

@@ -19,6 +19,9 @@ OrderedJson chat_logprobs(std::span<const TokenDetail> details, const TokenTexts
 
 /// One token in the list "content" of chats.
 OrderedJson chat_logprob(const TokenDetail& detail, const TokenTexts& texts);
+/// One token in vLLM's list "prompt_logprobs": by id its log probability, its rank where it is one
+/// of the most likely ones, and its text. Null for a prompt's first token.
+OrderedJson prompt_logprob(const TokenDetail& detail, const TokenTexts& texts);
 /// One token in the lists "token_logprobs" and "top_logprobs" of completions.
 OrderedJson token_logprob(const TokenDetail& detail);
 OrderedJson top_logprobs_by_text(const TokenDetail& detail, const TokenTexts& texts);

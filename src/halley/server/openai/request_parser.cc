@@ -89,6 +89,34 @@ void check_lengths(const ApiRequest& request) {
   }
 }
 
+// Lists of tokens hold for outputs that nothing else constrains, so that some token is left.
+void check_token_lists(const ApiRequest& request) {
+  const char* name = !request.bad_words.empty()           ? "bad_words"
+                     : !request.allowed_token_ids.empty() ? "allowed_token_ids"
+                                                          : nullptr;
+  if (name == nullptr) return;
+  const char* other = nullptr;
+  if (!request.bad_words.empty() && !request.allowed_token_ids.empty()) other = "allowed_token_ids";
+  if (request.output_format.kind != OutputFormat::Kind::kText) {
+    other = request.output_format.field.c_str();
+  }
+  if (request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
+                              request.tool_choice->kind == ToolChoice::Kind::kNamed)) {
+    other = "tool_choice";
+  }
+  if (request.thinking_token_budget) other = "thinking_token_budget";
+  if (other == nullptr) return;
+  throw invalid_field(name, str(name, ": expected nothing where ", other,
+                                " constrains the output too. Send one of them."));
+}
+
+void check_prompt_logprobs(const ApiRequest& request) {
+  if (!request.num_prompt_logprobs || !(request.is_stream || request.has_echo)) return;
+  throw invalid_field("prompt_logprobs",
+                      str("prompt_logprobs: expected nothing with ",
+                          request.is_stream ? "stream." : "echo, which has them with logprobs."));
+}
+
 void check_stream(const OrderedJson& body, const ApiRequest& request) {
   const auto options = body.find("stream_options");
   if (!request.is_stream && options != body.end() && !options->is_null()) {
@@ -168,6 +196,8 @@ void check_together(const OrderedJson& body, ApiRequest& request) {
   const auto prompt_flag = body.find("add_generation_prompt");
   check_template(request, prompt_flag != body.end() && !prompt_flag->is_null());
   check_lengths(request);
+  check_token_lists(request);
+  check_prompt_logprobs(request);
   check_stream(body, request);
 }
 

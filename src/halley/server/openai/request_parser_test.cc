@@ -409,5 +409,37 @@ TEST(ApiError, IsAnObjectOfOpenAi) {
   EXPECT_EQ(overloaded("full", 1).details().status, 503);
 }
 
+TEST(RequestParser, ReadsListsOfTokensAndScoresOfPrompts) {
+  const ApiRequest request = completion(
+      R"(, "bad_words": ["a b", "c"], "prompt_logprobs": 3, "return_token_ids": true,
+         "truncate_prompt_tokens": -1)");
+  EXPECT_THAT(request.bad_words, ElementsAre("a b", "c"));
+  EXPECT_EQ(request.num_prompt_alternatives(), 3);
+  EXPECT_TRUE(request.returns_token_ids);
+  EXPECT_EQ(request.truncates_prompt_to, -1);
+  EXPECT_THAT(chat(R"(, "allowed_token_ids": [7, 99])").allowed_token_ids, ElementsAre(7, 99));
+  EXPECT_TRUE(completion(R"(, "bad_words": [])").bad_words.empty());
+  EXPECT_FALSE(completion("").num_prompt_alternatives());
+}
+
+TEST(RequestParser, RejectsListsOfTokensThatCannotHold) {
+  expect_rejected({
+      bad_completion(R"("allowed_token_ids": [])", "allowed_token_ids", "1 to 100"),
+      bad_completion(R"("allowed_token_ids": [100])", "allowed_token_ids[0]", "got 100"),
+      bad_completion(R"("bad_words": "a")", "bad_words", "a list"),
+      bad_completion(R"("bad_words": ["a", ""])", "bad_words[1]", "got 0"),
+      bad_completion(R"("bad_words": ["a"], "allowed_token_ids": [1])", "bad_words",
+                     "allowed_token_ids"),
+      bad_completion(R"("bad_words": ["a"], "guided_regex": "a")", "bad_words", "guided_regex"),
+      bad_chat(str(R"("allowed_token_ids": [1], "tool_choice": "required")", kTools),
+               "allowed_token_ids", "tool_choice"),
+      bad_completion(R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs", "stream"),
+      bad_completion(R"("prompt_logprobs": 1, "echo": true)", "prompt_logprobs", "echo"),
+      bad_completion(R"("prompt_logprobs": 21)", "prompt_logprobs", "0 to 20"),
+      bad_completion(R"("truncate_prompt_tokens": 0)", "truncate_prompt_tokens", "got 0"),
+      bad_completion(R"("truncate_prompt_tokens": -2)", "truncate_prompt_tokens", "got -2"),
+  });
+}
+
 }  // namespace
 }  // namespace halley

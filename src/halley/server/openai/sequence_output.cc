@@ -3,8 +3,9 @@
 namespace halley {
 
 SequenceOutput::SequenceOutput(const ApiRequest& request, const ReasoningStart& start)
-    : prompt_logprobs(static_cast<size_t>(request.num_alternatives())),
+    : prompt_logprobs(static_cast<size_t>(request.num_prompt_alternatives().value_or(0))),
       logprobs(static_cast<size_t>(request.num_alternatives())),
+      returns_token_ids(request.returns_token_ids),
       is_echo_only(request.max_tokens == 0),
       reasoning(start) {}
 
@@ -16,6 +17,7 @@ void SequenceOutput::add(const TokenEvent& event) {
     text += event.text;
     reasoning.push(event.text, event.token_id.has_value());
     num_tokens += event.token_id ? 1 : 0;
+    if (event.token_id && returns_token_ids) token_ids.push_back(*event.token_id);
     num_low_tokens += event.token_id && event.is_low ? 1 : 0;
     if (event.token_id && event.logprob) {
       logprobs.add(*event.token_id, event.logprob->logprob, event.top_logprobs);

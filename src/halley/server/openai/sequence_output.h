@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "halley/engine/engine.h"
 #include "halley/server/openai/api_request.h"
@@ -22,6 +23,8 @@ struct SequenceOutput {
 
   std::string text;
   LogprobList prompt_logprobs, logprobs;  // empty where they are not wanted
+  std::vector<int32_t> token_ids;         // the same
+  bool returns_token_ids;
   bool is_echo_only;  // the engine generates at least one token; this client does not see it
   int64_t num_tokens = 0, num_low_tokens = 0;  // low: TokenEvent::is_low
   ReasoningCounter reasoning;
