@@ -32,6 +32,20 @@ std::optional<AnswerBytes> bytes_of(const std::string& members,
                                                  .max_tokens = max_tokens});
 }
 
+TEST(AnswerBudget, AReplyHasRoomForItsCopiesOfTheText) {
+  for (const std::string members : {R"("prompt": "a")", R"("prompt": "a", "stream": true)"}) {
+    const ApiRequest request = request_of(members);
+    const std::vector<int64_t> prompts = {0}, lengths = {1000};
+    AnswerSizes sizes = {.token_text_bytes = 16,
+                         .stream_events_bytes_max = 10'000,
+                         .num_prompt_tokens = prompts,
+                         .max_tokens = lengths};
+    const int64_t plain = most_answer_bytes(request, sizes)->all;
+    sizes.num_text_copies = 3;
+    EXPECT_EQ(most_answer_bytes(request, sizes)->all - plain, 3 * 1000 * 16) << members;
+  }
+}
+
 TEST(AnswerBudget, AWholeAnswerHasRoomForTextsAndLogProbabilities) {
   const int64_t none = bytes_of(R"("prompt": "a")", {0}, 0)->all;
   const int64_t text = bytes_of(R"("prompt": "a")", {1000}, 0)->all;

@@ -214,5 +214,37 @@ TEST(Messages, ASilentStreamIsPingedAndAnErrorOfItIsAnEvent) {
   EXPECT_EQ(events.back()["error"]["type"], "api_error");
 }
 
+AppSetup thinker_app() {
+  AppSetup setup = writer_of("<think>\nhm\n</think>\n\nyes",
+                             tokenizer()->encode("hi\nassistant ", false).size());
+  setup.chat_template =
+      "{% for m in messages %}{{ m.content }}\n{% endfor %}assistant "
+      "{% if is_short %}<think></think>{% endif %}";
+  return setup;
+}
+
+TEST(Messages, ThinkingIsABlockOfItsOwn) {
+  App app(thinker_app());
+  const OrderedJson message = app.post_json(kMessages, std::string(kHiMessage) + "90}");
+  ASSERT_EQ(message["content"].size(), 2);
+  EXPECT_EQ(message["content"][0]["thinking"], "hm");
+  EXPECT_EQ(message["content"][1]["text"], "yes");
+  const OrderedJson omitted = app.post_json(
+      kMessages,
+      std::string(kHiMessage) + R"(90, "thinking": {"type": "adaptive", "display": "omitted"}})");
+  ASSERT_EQ(omitted["content"].size(), 1);
+  EXPECT_EQ(omitted["content"][0]["text"], "yes");
+}
+
+TEST(Responses, ReasoningIsAnItem) {
+  App app(thinker_app());
+  const OrderedJson response = app.post_json(kResponses, std::string("{") + kHello + "}");
+  ASSERT_EQ(response["output"].size(), 2);
+  EXPECT_EQ(response["output"][0]["type"], "reasoning");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "hm");
+  EXPECT_EQ(response["output"][1]["content"][0]["text"], "yes");
+  EXPECT_GT(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
+}
+
 }  // namespace
 }  // namespace halley

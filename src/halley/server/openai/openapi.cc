@@ -19,7 +19,8 @@ constexpr auto kOperations = std::to_array<ApiOperation>({
     {"post", "/apply-template", "A conversation to the text that the model continues",
      "TokenizeRequest"},
     {"get", "/props", "Defaults of requests, the context and the chat template", nullptr},
-    {"get", "/slots", "The sequences that can run, and how many do", nullptr},
+    {"get", "/slots", "The sequences that can run, and how many do", nullptr, false, false,
+     "array"},
     {"get", "/load", "How many sequences run or wait", nullptr},
     {"get", "/server_info", "The settings that hold", nullptr},
     {"get", "/health", "200 while the process can serve, else 503", nullptr, false, true},
@@ -141,7 +142,7 @@ OrderedJson operation_json(const ApiOperation& operation) {
     out["parameters"].push_back(path_parameter(operation.path));
     out["responses"]["404"] = error_answer("There is none of that name");
   }
-  OrderedJson content = {{"application/json", {{"schema", {{"type", "object"}}}}}};
+  OrderedJson content = {{"application/json", {{"schema", {{"type", operation.answer_type}}}}}};
   if (std::string_view(operation.path) == "/metrics") {
     content = {{"text/plain", {{"schema", {{"type", "string"}}}}}};
   }
@@ -186,10 +187,15 @@ OrderedJson make_openapi(const std::string& version, std::span<const ApiDescript
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "Halley"}, {"version", version}}},
           {"paths", std::move(paths)},
-          {"security", {{{"bearer", OrderedJson::array()}}, OrderedJson::object()}},
+          {"security",
+           {{{"bearer", OrderedJson::array()}},
+            {{"key", OrderedJson::array()}},
+            OrderedJson::object()}},
           {"components",
            {{"schemas", std::move(schemas)},
-            {"securitySchemes", {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+            {"securitySchemes",
+             {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
+              {"key", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}}}}}};
 }
 
 }  // namespace halley

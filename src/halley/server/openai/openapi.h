@@ -16,6 +16,7 @@ struct ApiOperation {
   const char* request = nullptr;  // a schema's name; null: no body
   bool has_stream = false;
   bool is_open = false;
+  const char* answer_type = "object";  // of its JSON
 };
 
 /// The routes of an API with tables of its own, and the schema of their bodies.

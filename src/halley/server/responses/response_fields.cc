@@ -17,7 +17,6 @@ namespace {
 
 constexpr uint8_t kChat = bit_of(ApiEndpoint::kChat);
 constexpr double kInt31Max = 2147483647;
-constexpr double kInstructionsBytesMax = 1 << 24;
 constexpr size_t kMetadataMax = 16;
 constexpr size_t kMetadataNameBytesMax = 64, kMetadataValueBytesMax = 2048;  // 512 characters
 constexpr double kIdBytesMax = 64;
@@ -176,7 +175,7 @@ constexpr auto kOwnFields = std::to_array<ApiField>({
     {.name = "instructions",
      .endpoints = kChat,
      .type = FieldType::kString,
-     .range = {0, kInstructionsBytesMax},
+     .range = {0, kInt31Max},
      .text = "A message of role system before all others; not taken over from "
              "previous_response_id.",
      .store = store_nothing},

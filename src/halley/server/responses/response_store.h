@@ -17,8 +17,9 @@ struct StoredResponse {
 };
 
 struct ResponseStoreLimits {
-  size_t num_responses_max = 0;  // 0: nothing is kept
-  size_t bytes_max = 0;          // of their texts
+  // Nothing is kept where one of them is 0.
+  size_t num_responses_max = 0;
+  size_t bytes_max = 0;  // of their texts
 };
 
 /// Those that were used last stay; others give way. A client finds its own alone. Thread-safe.
@@ -26,7 +27,7 @@ class ResponseStore {
  public:
   explicit ResponseStore(const ResponseStoreLimits& limits) : limits_(limits) {}
 
-  bool is_enabled() const { return limits_.num_responses_max > 0; }
+  bool is_enabled() const { return limits_.num_responses_max > 0 && limits_.bytes_max > 0; }
 
   void put(const std::string& client, const std::string& id, StoredResponse response);
   std::optional<StoredResponse> find(const std::string& client, const std::string& id);
