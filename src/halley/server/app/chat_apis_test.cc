@@ -1,9 +1,11 @@
 // Tests of the APIs whose requests are chats of another format, over the routes.
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
@@ -113,6 +115,21 @@ TEST(Responses, AreKeptWhereTheServerStoresThem) {
   EXPECT_GT(next["usage"]["input_tokens"], response["usage"]["input_tokens"]);
   EXPECT_EQ(ask("DELETE").status, 200);
   EXPECT_EQ(ask("GET").status, 404);
+}
+
+TEST(Responses, TheLastEventsOfAStreamWaitForItsReader) {
+  const auto exchange =
+      std::make_shared<FakeExchange>(std::string("{") + kHello + R"(, "stream": true})");
+  AppSetup setup = hello_app();
+  int num_steps = 0;
+  setup.on_forward = [&](const ForwardBatch&) {
+    if (++num_steps == 3) exchange->wait_for_stream();  // the first events are not the last ones
+  };
+  App app(std::move(setup));
+  exchange->hold_reading();
+  app.start("POST", kResponses, exchange);
+  EXPECT_THAT(exchange->read_piece(), testing::Not(testing::HasSubstr("response.completed")));
+  EXPECT_EQ(events_of(exchange->wait()).back()["type"], "response.completed");
 }
 
 TEST(Responses, ErrorsAreThoseOfOpenAi) {

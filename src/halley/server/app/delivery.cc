@@ -139,6 +139,13 @@ void Generation::send(std::string pieces) {
   if (!has_stream_) {
     has_stream_ = true;
     exchange_->start_stream(stream_head(std::move(pieces)));
+  } else if (is_end && reply_) {
+    // The last events may have all of the text, several times: the client reads the others first.
+    has_answer_ = true;
+    exchange_->when_sent([self = shared_from_this(), pieces = std::move(pieces)] {
+      if (self->exchange_->write(pieces)) self->exchange_->finish();
+    });
+    return;
   } else if (!exchange_->write(std::move(pieces))) {
     is_over_ = true;
     cancel_all();
