@@ -1,4 +1,4 @@
-// The routes of the server: the OpenAI API over one engine.
+// The routes of the server: the OpenAI API, and those of other APIs and servers, over one engine.
 #pragma once
 
 #include <memory>

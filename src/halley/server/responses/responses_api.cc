@@ -57,11 +57,10 @@ ParsedChat ResponsesApi::parse(std::string_view body, const ChatContext& context
   ResponseReply::OnComplete on_complete;
   if (is_stored) {
     on_complete = [store = store_, client = context.client, id = head.id,
-                   conversation = json_text(conversation)](const OrderedJson& response,
-                                                           OrderedJson message) {
-      OrderedJson messages = OrderedJson::parse(conversation);
-      messages.push_back(std::move(message));
-      store->put(client, id, {json_text(response), json_text(messages)});
+                   conversation = std::move(conversation)](const OrderedJson& response,
+                                                           OrderedJson message) mutable {
+      conversation.push_back(std::move(message));
+      store->put(client, id, {json_text(response), json_text(conversation)});
     };
   }
   return {std::move(chat),
