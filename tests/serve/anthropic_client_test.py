@@ -28,7 +28,7 @@ TOOLS = [{"name": "add", "description": "Adds.", "input_schema": {
 
 
 class AnthropicClientTest(unittest.TestCase):
-    """What coding agents do."""
+    """What coding assistants do."""
 
     @classmethod
     def setUpClass(cls):
