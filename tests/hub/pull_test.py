@@ -369,6 +369,19 @@ class ByName(PullTest):
         self.assertEqual(self.files_in(self.snapshot()), {"a/llama.gguf"})
         self.assertEqual(self.generate("org/name", "--no-download").stdout, result.stdout)
 
+    def test_a_split_gguf_file_comes_with_all_of_its_parts(self):
+        names = [f"split-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+        self.hub.files = {f"q/{name}": read(os.path.join(os.path.dirname(GGUF), name))
+                          for name in names}
+        result = self.generate("org/name")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.files_in(self.snapshot()), set(self.hub.files))
+        self.assertEqual(self.generate("org/name/q/" + names[1]).stdout, result.stdout)
+        os.remove(self.snapshot("q", names[1]))
+        result = self.generate("org/name", "--no-download")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("no q/" + names[1], result.stderr)
+
     def test_a_path_with_a_slip_asks_no_hub(self):
         os.mkdir(os.path.join(self.folder, "models"))
         result = self.generate("models/demo")
