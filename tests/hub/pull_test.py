@@ -161,7 +161,10 @@ class Layout(PullTest):
                          os.path.realpath(self.blob(self.hub.files[SHARD])))
 
     def test_limits(self):
-        self.assertIn("--max-bytes", self.pull("--max-bytes", "100KB", code=2).stderr)
+        for has_checksums in True, False:  # sizes of the list, and of headers
+            self.hub.has_checksums = has_checksums
+            self.assertIn("--max-bytes", self.pull("--max-bytes", "100KB", code=2).stderr)
+        self.assertEqual(self.hub.store.requests, [])
         self.assert_nothing_placed()
 
 

@@ -132,6 +132,8 @@ int placing_rank(const std::string& path) {
   return path.ends_with(kSafetensors) || path.ends_with(kGguf) ? 0 : 1;
 }
 
+}  // namespace
+
 void check_limits(const std::vector<RepoFile>& files, const std::string& where,
                   const ChoiceLimits& limits) {
   if (files.size() > limits.num_files_max) {
@@ -146,8 +148,6 @@ void check_limits(const std::vector<RepoFile>& files, const std::string& where,
                        format_bytes(static_cast<double>(num_bytes)),
                        ". Choose some files with --include, or raise --max-bytes."));
 }
-
-}  // namespace
 
 std::vector<RepoFile> choose_files(const RepoListing& listing, const std::string& where,
                                    const std::string& gguf,

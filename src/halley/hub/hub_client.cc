@@ -20,6 +20,7 @@ constexpr int kRedirectsMax = 5;
 constexpr int kTriesMax = 5;  // of a request that the hub cannot answer now
 constexpr std::chrono::seconds kRetryAfterMax{60};
 constexpr size_t kListingBytesMax = 32 << 20;
+constexpr size_t kErrorBytesMax = 1 << 20;  // pages for people, which are not shown
 
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -108,8 +109,14 @@ HubClient::HubClient(std::string endpoint, std::string token)
 
 /// Bytes of redirects and errors do not reach `sink`.
 HttpAnswer HubClient::follow(HttpRequest request, const BodySink& sink) {
+  size_t num_other_bytes = 0;
   const BodySink file_sink = [&](const HttpAnswer& answer, std::string_view bytes) {
-    if (answer.status / 100 == 2) sink(answer, bytes);
+    if (answer.status / 100 == 2) return sink(answer, bytes);
+    num_other_bytes += bytes.size();
+    if (num_other_bytes <= kErrorBytesMax) return;
+    throw CheckpointError(str(endpoint_, ": expected at most ", kErrorBytesMax,
+                              " bytes with HTTP status ", answer.status,
+                              ", got more. Check the endpoint."));
   };
   for (int num_redirects = 0;; ++num_redirects) {
     const std::string origin = transport_.origin_of(request.url);
@@ -194,11 +201,11 @@ void HubClient::complete(const std::string& repo, const std::string& commit, Rep
   if (!file.num_bytes) {
     file.num_bytes = number_of(answer.header(is_linked ? "x-linked-size" : "content-length"));
   }
-  if (!file.checksum.empty() && file.num_bytes) return;
+  if (!file.checksum.empty() && file.num_bytes.value_or(kFileBytesMax + 1) <= kFileBytesMax) return;
   throw CheckpointError(str(endpoint_, ": ", what,
                             ": expected a checksum and a size in the list of files or in X-Linked-"
                             "ETag and X-Linked-Size, got ",
-                            file.checksum.empty() ? "no checksum" : "no size",
+                            file.checksum.empty() ? "no checksum" : "no size that makes sense",
                             ". A file that cannot be checked is not taken: use another endpoint."));
 }
 

@@ -32,6 +32,12 @@ void check_revision(const std::string& revision) {
 
 std::string counted(size_t count) { return str(count, count == 1 ? " file" : " files"); }
 
+uint64_t num_bytes_of(const std::vector<RepoFile>& files) {
+  uint64_t num_bytes = 0;
+  for (const RepoFile& file : files) num_bytes += *file.num_bytes;
+  return num_bytes;
+}
+
 /// Throws where the disk has no space for the files that are not in the cache.
 void check_space(const fs::path& cache, const CachedRepo& cached,
                  const std::vector<RepoFile>& files) {
@@ -51,31 +57,25 @@ void check_space(const fs::path& cache, const CachedRepo& cached,
                         ". Free some, or set HF_HUB_CACHE to a folder on another disk."));
 }
 
-struct Download {
-  HubClient& client;
-  const CachedRepo& cached;
-  const std::string& repo;
-  const std::string& commit;
-  const PullEvents& events;
-
-  void run(const std::vector<RepoFile>& files) {
-    uint64_t num_bytes_total = 0, num_bytes_before = 0;
-    for (const RepoFile& file : files) num_bytes_total += *file.num_bytes;
-    for (const RepoFile& file : files) {
-      events.on_line(
-          str("  ", file.path, ", ", format_bytes(static_cast<double>(*file.num_bytes))));
-      const auto on_bytes = [&](uint64_t num_bytes) {
-        events.on_bytes(num_bytes_before + num_bytes, num_bytes_total, file.path);
-      };
-      const auto on_wait = [&] {
-        events.on_line(str("waiting for another process that downloads ", file.path));
-      };
-      download_blob(client, cached, repo, commit, file, {.on_bytes = on_bytes, .on_wait = on_wait});
-      num_bytes_before += *file.num_bytes;
-    }
-    for (const RepoFile& file : files) cached.place(commit, file.path, file.checksum);
+/// Links are placed when all files are there.
+void download_files(HubClient& client, const CachedRepo& cached, const std::string& repo,
+                    const std::string& commit, const std::vector<RepoFile>& files,
+                    const PullEvents& events) {
+  const uint64_t num_bytes_total = num_bytes_of(files);
+  uint64_t num_bytes_before = 0;
+  for (const RepoFile& file : files) {
+    events.on_line(str("  ", file.path, ", ", format_bytes(static_cast<double>(*file.num_bytes))));
+    const auto on_bytes = [&](uint64_t num_bytes) {
+      events.on_bytes(num_bytes_before + num_bytes, num_bytes_total, file.path);
+    };
+    const auto on_wait = [&] {
+      events.on_line(str("waiting for another process that downloads ", file.path));
+    };
+    download_blob(client, cached, repo, commit, file, {.on_bytes = on_bytes, .on_wait = on_wait});
+    num_bytes_before += *file.num_bytes;
   }
-};
+  for (const RepoFile& file : files) cached.place(commit, file.path, file.checksum);
+}
 
 }  // namespace
 
@@ -98,15 +98,14 @@ fs::path pull_model(const ModelName& model, const PullOptions& options, const Pu
   std::vector<RepoFile> files =
       choose_files(listing, model.repo, model.file, options.include, options.limits);
   for (RepoFile& file : files) client.complete(model.repo, listing.commit, file);
+  check_limits(files, model.repo, options.limits);
   const fs::path cache = cache_folder();
   const CachedRepo cached(cache, model.repo);
   check_space(cache, cached, files);
-  uint64_t num_bytes = 0;
-  for (const RepoFile& file : files) num_bytes += *file.num_bytes;
   events.on_line(str("pulling ", model.repo, " at ", listing.commit.substr(0, 12), " from ",
                      client.endpoint(), ": ", counted(files.size()), ", ",
-                     format_bytes(static_cast<double>(num_bytes))));
-  Download{client, cached, model.repo, listing.commit, events}.run(files);
+                     format_bytes(static_cast<double>(num_bytes_of(files)))));
+  download_files(client, cached, model.repo, listing.commit, files, events);
   cached.set_commit(options.revision, listing.commit);
   return cached.snapshot(listing.commit);
 }

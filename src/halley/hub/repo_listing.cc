@@ -16,7 +16,6 @@ namespace {
 // A model has tens of files, data sets that pass for one have more.
 constexpr size_t kFilesMax = 100'000;
 constexpr JsonLimits kLimits = {.depth_max = 32, .num_values_max = 4'000'000};
-constexpr uint64_t kFileBytesMax = uint64_t{1} << 50;  // sums of sizes do not overflow
 
 [[noreturn]] void reject(const std::string& where, const std::string& expected,
                          const std::string& got) {

@@ -9,10 +9,12 @@
 
 namespace halley::hub {
 
+inline constexpr uint64_t kFileBytesMax = uint64_t{1} << 50;  // sums of sizes do not overflow
+
 struct RepoFile {
   std::string path;      // inside of the model's folder: is_path_inside()
   std::string checksum;  // is_checksum(); empty: the API does not say
-  std::optional<uint64_t> num_bytes = std::nullopt;
+  std::optional<uint64_t> num_bytes = std::nullopt;  // at most kFileBytesMax
 };
 
 struct RepoListing {
