@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 from fake_hub import COMMIT, TOKEN, Hub, git_sha1
 
@@ -348,6 +349,24 @@ class ByName(PullTest):
         result = self.run_halley("serve", "org/name", "--port", "0", "--download")
         self.assertNotEqual(result.returncode, 0)
         self.assertEqual(self.files_in(self.snapshot()), NEEDED)
+
+    def test_a_server_has_the_name_that_it_was_given(self):
+        os.makedirs(os.path.join(self.repo, "refs"))
+        with open(os.path.join(self.repo, "refs", "main"), "w", encoding="utf-8") as file:
+            file.write(COMMIT)
+        os.makedirs(os.path.dirname(self.snapshot()))
+        os.symlink(os.path.join(SOURCE, "models", "demo-21m"), self.snapshot())
+        with subprocess.Popen([HALLEY, "serve", "org/name", "--port", "0", "--device", "cpu"],
+                              env=self.environment(), cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True) as server:
+            try:
+                url = server.stdout.readline().split()[-1]
+                with urllib.request.urlopen(url + "/v1/models", timeout=60) as answer:
+                    models = json.load(answer)["data"]
+            finally:
+                server.terminate()
+        self.assertEqual([model["id"] for model in models], ["org/name"])
+        self.assertEqual(self.hub.server.requests, [])
 
     def test_a_snapshot_with_a_shard_missing_is_completed(self):
         index = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors",
