@@ -12,6 +12,14 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 # Headers alone: Asio for sockets, Beast for the syntax of HTTP.
 find_package(Boost 1.81 REQUIRED)
+# Headers alone: the library is opened while the program runs (hub/curl_library.h says why).
+find_path(HALLEY_CURL_INCLUDE curl/curl.h)
+mark_as_advanced(HALLEY_CURL_INCLUDE)
+if(NOT HALLEY_CURL_INCLUDE)
+  message(FATAL_ERROR "curl/curl.h was not found. Run tools/setup.sh.")
+endif()
+add_library(halley_curl_headers INTERFACE)
+target_include_directories(halley_curl_headers SYSTEM INTERFACE "${HALLEY_CURL_INCLUDE}")
 # The archives of PCRE2 and utf8proc go into the program, which is then easier to move.
 function(halley_prefer_archive target archive library_folders)
   find_library(${archive}_ARCHIVE NAMES ${archive}.a HINTS ${library_folders})

@@ -8,6 +8,7 @@ of the file. Names, metadata and changes of values are those of llama.cpp's conv
 testdata/gguf/tokenizer_<kind>.gguf: the vocabularies of testdata/tokenizers, without tensors.
 testdata/gguf/quantized.gguf: a llama with matrices of seven types, and quantized.json: what
 transformers computes in f32 with the weights that they are.
+testdata/gguf/split-*.gguf: quantized.gguf in parts.
 testdata/fuzz/gguf/: small good and bad files.
 
 Needs gguf (0.19), numpy, safetensors and sentencepiece; quantized.json torch and transformers too.
@@ -427,6 +428,24 @@ def make_bad_files():
         (folder / name).write_bytes(data)
 
 
+def make_split():
+    """The parts have ten tensors at most; the first has all metadata."""
+    reader = gguf.GGUFReader(OUT / "quantized.gguf")
+    writer = gguf.GGUFWriter(OUT / "split.gguf", "llama", split_max_tensors=10)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        is_array = field.types[0] == gguf.GGUFValueType.ARRAY
+        writer.add_key_value(field.name, field.contents(), field.types[0],
+                             sub_type=field.types[-1] if is_array else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=5)
@@ -436,6 +455,7 @@ def main():
     makers = {
         "types": lambda: make_types(options.seed),
         "quantized": lambda: make_quantized(options.seed),
+        "split": make_split,
         "bad": make_bad_files,
     }
     for family in FAMILIES:

@@ -80,6 +80,12 @@ class Gguf(unittest.TestCase):
         result = run("inspect", path)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("format gguf", result.stdout)
+        # Any part of a split file stands for all.
+        for part in "split-00001-of-00003.gguf", "split-00003-of-00003.gguf":
+            split = run_json("generate", os.path.join(self.FOLDER, part), "--prompt-ids", ids,
+                             "--temperature", "0", "--max-tokens", "24", "--ignore-eos",
+                             "--kv-dtype", "f32", "--json")
+            self.assertEqual(split["token_ids"], reference["greedy_ids"])
         result = run_json("tokenize", os.path.join(self.FOLDER, "tokenizer_qwen2.gguf"),
                           stdin='{"text": "Hello there"}')
         self.assertGreater(len(result["ids"]), 1)

@@ -9,6 +9,7 @@
 #include "halley/checkpoint/gguf/architecture.h"
 #include "halley/checkpoint/gguf/config_text.h"
 #include "halley/checkpoint/gguf/gguf_file.h"
+#include "halley/checkpoint/gguf/mapped_gguf.h"
 #include "halley/checkpoint/gguf/tokenizer_text.h"
 
 namespace {
@@ -40,8 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try_call([&] {
     const halley::GgufHeader header = halley::parse_gguf(bytes, "fuzz");
     check_tensors(header, bytes);
+    try_call([&] { halley::join_gguf_parts({header}); });
+    try_call([&] { halley::join_gguf_parts({header, header}); });
     try_call([&] { halley::name_gguf_tensors(header); });
-    try_call([&] { halley::make_config_text(header, bytes); });
+    try_call([&] { halley::make_config_text(header); });
     try_call([&] { halley::make_generation_config_text(header.metadata); });
     try_call([&] { halley::make_tokenizer_json(header.metadata); });
     try_call([&] { halley::make_tokenizer_model(header.metadata); });

@@ -12,6 +12,7 @@
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_model.h"
 #include "halley/cli/bench_profile.h"
+#include "halley/cli/named_model.h"
 #include "halley/client/load/summary.h"
 
 namespace halley::cli {
@@ -270,7 +271,10 @@ Run add_bench_latency(CLI::App& bench) {
   halley bench latency models/demo-21m
   halley bench latency models/demo-21m --batch-size 1,4 --profile
   halley bench latency --load-format dummy --config llama-1b --dtype bfloat16 --input-len 512)");
-  return [options] { return run_latency(*options); };
+  return [options] {
+    find_model(options->model);
+    return run_latency(*options);
+  };
 }
 
 }  // namespace halley::cli

@@ -16,6 +16,7 @@
 #include "halley/cli/file_limit.h"
 #include "halley/cli/load_output.h"
 #include "halley/cli/load_plots.h"
+#include "halley/cli/named_model.h"
 #include "halley/client/http/http_client.h"
 #include "halley/client/load/load_report.h"
 #include "halley/client/load/load_run.h"
@@ -150,7 +151,8 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
     return app.add_option(name, value, text)->group(kGroup)->capture_default_str();
   };
   add("--tokenizer", load.tokenizer,
-      "Model directory or GGUF file, for prompts of exact length; without it a word counts as a "
+      "Model directory, GGUF file or ORG/NAME in the cache, for prompts of exact length; without "
+      "it a word counts as a "
       "token");
   add("--temperature", load.temperature, "Temperature of every request")
       ->check(CLI::Range(0.0, 2.0));
@@ -209,7 +211,10 @@ Examples:
     --timeline-svg minute.svg
   halley bench serve --model demo --request-rate 1 --peak-request-rate 11 --num-prompts 360
   halley bench serve --model demo --endpoint /v1/chat/completions --max-concurrency 8)");
-  return [options] { return run_serve(*options); };
+  return [options] {
+    options->load.tokenizer = find_model(options->load.tokenizer, {});
+    return run_serve(*options);
+  };
 }
 
 }  // namespace halley::cli

@@ -18,6 +18,7 @@
 #include "halley/cli/bench_model.h"
 #include "halley/cli/engine_options.h"
 #include "halley/cli/json_lines.h"
+#include "halley/cli/named_model.h"
 #include "halley/client/load/summary.h"
 #include "halley/engine/generate.h"
 
@@ -298,6 +299,7 @@ Examples:
   halley bench throughput --load-format dummy --config llama-3-8b --num-prompts 512 \
     --input-len 1024 --output-len 512 --output-json result.json)");
   return [options] {
+    find_model(options->model);
     const OrderedJson json = measure(*options);
     write_json(json, options->output_json, options->is_json);
     if (!options->is_json) print_text(json);

@@ -20,6 +20,7 @@
 #include "halley/cli/engine_options.h"
 #include "halley/cli/interrupt.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/engine/generate.h"
 #include "halley/json/json.h"
@@ -218,7 +219,10 @@ Examples:
   halley chat models/demo-21m
   halley chat MODEL --system "Answer briefly." --temperature 0.7
   printf 'What is a mutex?\n' | halley chat MODEL)"));
-  return [options] { return run_chat(*options); };
+  return [options] {
+    find_model(options->model);
+    return run_chat(*options);
+  };
 }
 
 }  // namespace halley::cli

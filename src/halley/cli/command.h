@@ -31,6 +31,7 @@ Run add_compare(CLI::App& parent);
 Run add_eval(CLI::App& parent);
 Run add_formats(CLI::App& parent);
 Run add_inspect(CLI::App& parent);
+Run add_pull(CLI::App& parent);
 Run add_quantize(CLI::App& parent);
 Run add_serve(CLI::App& parent);
 Run add_simulate(CLI::App& parent);

@@ -20,6 +20,7 @@
 #include "halley/cli/compared_model.h"
 #include "halley/cli/comparison.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/progress.h"
 #include "halley/cli/svg_plot.h"
 #include "halley/engine/available_memory.h"
@@ -59,6 +60,13 @@ double linear_bits(const ModelPlan& plan) {
     }
   }
   return num_weights > 0 ? num_bits / num_weights : 0;
+}
+
+// compared_model() with the path of a model that is named ORG/NAME.
+ModelOptions found_model(const std::string& text, const ModelOptions& defaults) {
+  ModelOptions options = compared_model(text, defaults);
+  find_model(options);
+  return options;
 }
 
 // The plan of one rank that has all of the model.
@@ -133,7 +141,7 @@ class Comparison {
  public:
   explicit Comparison(const CompareOptions& options)
       : options_(options),
-        text_(load_eval_text(compared_model(options.models.front(), options.defaults).model,
+        text_(load_eval_text(found_model(options.models.front(), options.defaults).model,
                              options.text, options.windows)),
         reference_(options.reference, options.defaults, options.reference_kv_dtype,
                    load_model_files) {}
@@ -148,7 +156,7 @@ class Comparison {
     std::vector<std::string> group;
     int64_t num_bytes = 0;
     for (const std::string& name : options_.models) {
-      const ModelOptions options = compared_model(name, options_.defaults);
+      const ModelOptions options = found_model(name, options_.defaults);
       const int64_t more = candidate_bytes(options, options_.windows);
       if (!group.empty() && (is_alone || num_bytes + more > budget)) {
         run_group(group);
@@ -167,7 +175,7 @@ class Comparison {
     std::vector<std::unique_ptr<Candidate>> candidates;
     std::vector<ComparedModel> models;
     for (const std::string& name : names) {
-      const ModelOptions options = compared_model(name, options_.defaults);
+      const ModelOptions options = found_model(name, options_.defaults);
       if (load_eval_text(options.model, options_.text, options_.windows).ids != text_.ids) {
         throw InputError(str("model ", quote(name), ": expected the same tokens of ",
                              quote(text_.path),
@@ -335,7 +343,7 @@ OrderedJson read_result(const std::string& path) {
 [[noreturn]] void follow_each(const CompareOptions& options) {
   for (const std::string& name : options.models) {
     try {
-      load_model_files(compared_model(name, options.defaults));
+      load_model_files(found_model(name, options.defaults));
     } catch (const RankHasEnded&) {  // with this model
     }
   }
@@ -370,8 +378,10 @@ Run add_compare(CLI::App& parent) {
       "compare", "Compare size, perplexity, divergence and speed of models with a reference");
   auto options = std::make_shared<CompareOptions>();
   app.add_option("MODEL", options->models,
-                 "Model directories; MODEL@kv=int4 sets the type of that model's KV cache, "
+                 "Models: directories, GGUF files or ORG/NAME; MODEL@kv=int4 sets the type of that "
+                 "model's KV cache, "
                  "MODEL@precision=low the precision of weights that hold two");
+  add_lookup_options(app, options->defaults.lookup, /*downloads=*/true);
   app.add_option("--reference", options->reference,
                  "The model to compare with, or a file that `halley eval --logits` wrote");
   app.add_option("--perplexity", options->text, "Text file, UTF-8");
@@ -398,7 +408,10 @@ Run add_compare(CLI::App& parent) {
   app.footer(R"(Example:
   halley compare build/demo-w4 build/demo-w4@kv=int4 --reference models/demo-21m \
     --perplexity testdata/text/wikitext2_test.txt --windows 20 --svg build/demo.svg)");
-  return [options] { return run_compare(*options); };
+  return [options] {
+    options->reference = find_model(options->reference, options->defaults.lookup);
+    return run_compare(*options);
+  };
 }
 
 }  // namespace halley::cli

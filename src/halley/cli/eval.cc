@@ -14,6 +14,7 @@
 #include "halley/cli/command.h"
 #include "halley/cli/comparison.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/progress.h"
 #include "halley/engine/logit_comparison.h"
 #include "halley/evaluation/evaluation.h"
@@ -161,7 +162,11 @@ Run add_eval(CLI::App& parent) {
   halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt --kv-dtype int4 \
     --reference models/demo-21m --windows 20
   halley eval models/demo-21m --tasks testdata/multiple_choice/piqa.jsonl)");
-  return [options] { return run_eval(*options); };
+  return [options] {
+    find_model(options->model);
+    options->reference = find_model(options->reference, options->model.lookup);
+    return run_eval(*options);
+  };
 }
 
 }  // namespace halley::cli

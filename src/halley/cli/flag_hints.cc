@@ -15,6 +15,9 @@ constexpr std::string_view kBoth = "vLLM and SGLang";
 
 constexpr std::string_view kOneGpu = "A server runs on one GPU; run one for each.";
 constexpr std::string_view kLocal = "All files are read from the directory MODEL.";
+constexpr std::string_view kNamed = "Give ORG/NAME, or ORG/NAME/FILE.gguf, as the argument MODEL.";
+constexpr std::string_view kEnvironment =
+    "HF_TOKEN and HF_HUB_CACHE in the environment have the token and the folder of downloads.";
 constexpr std::string_view kNoSuchMode = "There is no such mode; leave it out.";
 constexpr std::string_view kField =
     "It is a field of requests; the model's generation_config.json "
@@ -36,9 +39,11 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"--model,-m", "vLLM and llama.cpp", {}, "Give the directory as the argument MODEL."},
     {"--model-path", kSglang, {}, "Give the directory as the argument MODEL."},
     {"--tokenizer,--tokenizer-path,--tokenizer-mode", kBoth, {}, kLocal},
-    {"--revision,--hf-token,--download-dir,--hf-config-path", kBoth, {}, kLocal},
+    {"--hf-token,--download-dir", kBoth, {}, kEnvironment},
+    {"--hf-config-path", kBoth, {}, kLocal},
     {"--tokenizer-revision,--code-revision,--ignore-patterns,--config-format", kVllm, {}, kLocal},
-    {"-hf,--hf-repo,-hff,--hf-file,-mu,--model-url", kLlamaCpp, {}, kLocal},
+    {"-hf,--hf-repo,-hff,--hf-file", kLlamaCpp, {}, kNamed},
+    {"-mu,--model-url", kLlamaCpp, {}, kLocal},
     {"--trust-remote-code", kBoth, {}, "Code of a checkpoint is never run; leave it out."},
     {"--quantization,-q", kBoth, {}, "The checkpoint declares its format; leave it out."},
     {"--task,--runner,--convert,--is-embedding", kBoth, {}, "Models generate text; leave it out."},

@@ -18,6 +18,7 @@
 #include "halley/cli/engine_options.h"
 #include "halley/cli/interrupt.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/json/json.h"
 
@@ -301,7 +302,10 @@ Run add_generate(CLI::App& parent) {
   halley generate MODEL --chat --system "Answer briefly." --prompt "What is a mutex?"
   halley generate MODEL --prompt-ids 1,2,3 --json --logprobs 5
   halley generate MODEL --device cpu --tensor-parallel-size 2 --prompt "Once")");
-  return [options] { return run_generate(*options); };
+  return [options] {
+    find_model(options->model);
+    return run_generate(*options);
+  };
 }
 
 }  // namespace halley::cli

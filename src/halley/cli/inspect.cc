@@ -15,6 +15,7 @@
 #include "halley/cli/inspect_nested.h"
 #include "halley/cli/inspect_ranks.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/progress.h"
 #include "halley/core/thread_pool.h"
 #include "halley/models/all/load_model.h"
@@ -269,7 +270,10 @@ Run add_inspect(CLI::App& parent) {
   halley inspect MODEL --quant-override '*.down_proj=none'
 )";
   app.footer(str(examples, "  halley inspect MODEL --", kNestedFitName));
-  return [options] { return run_inspect(*options); };
+  return [options] {
+    find_model(options->model);
+    return run_inspect(*options);
+  };
 }
 
 }  // namespace halley::cli

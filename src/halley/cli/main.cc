@@ -19,7 +19,8 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 13> kCommands = {{
+constexpr std::array<Command, 14> kCommands = {{
+    {"pull", add_pull},
     {"generate", add_generate},
     {"chat", add_chat},
     {"compare", add_compare},
@@ -39,6 +40,7 @@ constexpr const char* kFooter = R"(Examples:
   halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
   halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt
   halley serve models/demo-21m
+  halley pull Qwen/Qwen2.5-0.5B-Instruct
   halley inspect models/demo-21m
   halley bench latency --load-format dummy --config llama-1b
 

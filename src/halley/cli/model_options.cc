@@ -11,6 +11,7 @@
 #include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/progress.h"
 #include "halley/models/all/load_model.h"
 #include "halley/quant/all/builtin_quant_configs.h"
@@ -25,9 +26,9 @@ std::string quant_config_names_in_words() {
   return text;
 }
 
-void add_source_options(CLI::App& app, ModelOptions& options) {
-  app.add_option("MODEL", options.model,
-                 "Model: directory of a Hugging Face checkpoint, or a GGUF file");
+void add_source_options(CLI::App& app, ModelOptions& options, bool downloads) {
+  app.add_option("MODEL", options.model, kModelDescription);
+  add_lookup_options(app, options.lookup, downloads);
   app.add_option("--load-format", options.load_format,
                  "auto: the checkpoint's files; dummy: synthetic weights, for speed alone")
       ->check(CLI::IsMember({"auto", "dummy"}))
@@ -108,8 +109,8 @@ void add_gpu_options(CLI::App& app, ModelOptions& options) {
       ->capture_default_str();
 }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
-  add_source_options(app, options);
+void add_model_options(CLI::App& app, ModelOptions& options, bool downloads) {
+  add_source_options(app, options, downloads);
   add_gpu_options(app, options);
   add_threads_option(app, options.threads);
   add_rank_options(app, options.ranks);

@@ -16,10 +16,10 @@ namespace halley::cli {
 /// The names that --quant-config takes: "fp8, w4a8, ...".
 std::string quant_config_names_in_words();
 
-/// Adds MODEL and the options that select the weights.
-void add_source_options(CLI::App& app, ModelOptions& options);
+/// Adds MODEL and the options that select the weights. `downloads` is the default of --download.
+void add_source_options(CLI::App& app, ModelOptions& options, bool downloads = true);
 /// Adds the source options and those of running the model.
-void add_model_options(CLI::App& app, ModelOptions& options);
+void add_model_options(CLI::App& app, ModelOptions& options, bool downloads = true);
 /// --precision, for commands that run every step in one precision.
 void add_precision_option(CLI::App& app, ModelOptions& options);
 

@@ -11,8 +11,10 @@
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/progress.h"
 #include "halley/core/thread_pool.h"
+#include "halley/hub/pull.h"
 #include "halley/json/json.h"
 #include "halley/quant/methods/quantize_checkpoint.h"
 
@@ -28,6 +30,7 @@ Examples:
 
 struct QuantizeCommand {
   QuantizeOptions quantize;
+  hub::LookupOptions lookup;
   int threads = 0;
   size_t num_worst = 10;
   bool is_json = false;
@@ -155,8 +158,10 @@ Run add_quantize(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("quantize", "Make a low-precision checkpoint");
   auto options = std::make_shared<QuantizeCommand>();
   QuantizeOptions& quantize = options->quantize;
-  app.add_option("MODEL", quantize.model, "Directory of a checkpoint in full precision")
+  app.add_option("MODEL", quantize.model,
+                 "Directory, or ORG/NAME, of a checkpoint in full precision")
       ->required();
+  add_lookup_options(app, options->lookup, /*downloads=*/true);
   app.add_option("--method", quantize.method, "Method, see below")->required();
   app.add_option("--out", quantize.out, "Directory to create; OUT.partial until it is complete")
       ->required();
@@ -180,7 +185,10 @@ Run add_quantize(CLI::App& parent) {
   add_threads_option(app, options->threads);
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.footer(methods_in_words() + kExamples);
-  return [options] { return run_quantize(*options); };
+  return [options] {
+    options->quantize.model = find_model(options->quantize.model, options->lookup);
+    return run_quantize(*options);
+  };
 }
 
 }  // namespace halley::cli

@@ -19,6 +19,7 @@
 #include "halley/cli/engine_options.h"
 #include "halley/cli/file_limit.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/cli/serve_checks.h"
 #include "halley/cli/serve_signals.h"
@@ -358,7 +359,7 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   add("--served-model-name", options.model_names,
-      "Names of the model in requests; default: the directory's");
+      "Names of the model in requests; default: ORG/NAME, or the directory's");
   add("--request-timeout", options.request_timeout_s,
       "Seconds for requests without their own timeout; 0: no limit")
       ->check(CLI::Range(0.0, 86400.0))
@@ -406,7 +407,7 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
 Run add_serve(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("serve", "Serve the OpenAI API over HTTP");
   auto options = std::make_shared<ServeOptions>();
-  add_model_options(app, options->model);
+  add_model_options(app, options->model, /*downloads=*/false);
   add_length_option(app, options->model);
   add_chat_template_option(app, options->chat_template);
   app.add_option("--tool-call-parser", options->parsers.tool_calls,
@@ -426,7 +427,13 @@ the endpoints, the fields of requests and the behaviour under load.
 Examples:
   halley serve models/demo-21m --port 8000
   mpirun -n 2 --map-by socket:PE=16 halley serve MODEL --device cpu)");
-  return [options] { return run_serve(*options); };
+  return [options] {
+    const std::string given = options->model.model;
+    find_model(options->model);
+    const bool is_named = options->model.model != given;
+    if (is_named && options->model_names.empty()) options->model_names.push_back(given);
+    return run_serve(*options);
+  };
 }
 
 }  // namespace halley::cli

@@ -15,6 +15,7 @@
 #include "halley/cli/engine_options.h"
 #include "halley/cli/load_output.h"
 #include "halley/cli/load_plots.h"
+#include "halley/cli/named_model.h"
 #include "halley/cli/simulate_report.h"
 #include "halley/cli/simulated_model.h"
 #include "halley/cli/traffic.h"
@@ -281,7 +282,10 @@ Examples:
   halley simulate --config llama-3.1-8b --quant-config fp8 --slo ttft=200ms,tpot=33.3ms \
     --trace testdata/traces/azure_llm_2023_conv.csv --rate-scale 20 --find-num-gpus 99
   halley simulate models/demo-21m --request-rate 40 --num-prompts 400 --random-input-len 200)");
-  return [options] { return run_simulate(*options); };
+  return [options] {
+    options->model.model = find_model(options->model.model, options->model.lookup);
+    return run_simulate(*options);
+  };
 }
 
 }  // namespace halley::cli

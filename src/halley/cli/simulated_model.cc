@@ -12,6 +12,7 @@
 #include "halley/base/str.h"
 #include "halley/cli/bench_model.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/core/packed_weight.h"
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/step_cost.h"
@@ -140,8 +141,10 @@ RatioTable ratios_of(const SimulatedModelOptions& options) {
 }  // namespace
 
 void add_simulated_model_options(CLI::App& app, SimulatedModelOptions& options) {
-  app.add_option("MODEL", options.model,
-                 "Model directory or GGUF file, of which the configuration alone is read");
+  app.add_option(
+      "MODEL", options.model,
+      "Model directory, GGUF file or ORG/NAME, of which the configuration alone is read");
+  add_lookup_options(app, options.lookup);
   app.add_option("--config", options.config_name,
                  "A built-in shape instead of MODEL (llama-1b, llama-3.1-8b, ...)");
   app.add_option("--quant-config", options.quant_config,

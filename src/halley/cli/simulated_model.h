@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "halley/engine/engine.h"
+#include "halley/hub/pull.h"
 #include "halley/models/all/load_model.h"
 #include "halley/simulation/simulated_engine.h"
 
@@ -14,6 +15,7 @@ namespace halley::cli {
 
 struct SimulatedModelOptions {
   std::string model = {};             // a folder with config.json; no weight is read
+  hub::LookupOptions lookup = {};     // of a model that is named ORG/NAME
   std::string config_name = {};       // or a built-in shape
   std::string quant_config = "auto";  // auto, a name, JSON or a file
   std::string kv_dtype = "auto";

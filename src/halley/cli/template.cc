@@ -9,12 +9,15 @@
 #include "halley/checkpoint/chat_template/chat_template.h"
 #include "halley/cli/command.h"
 #include "halley/cli/json_lines.h"
+#include "halley/cli/named_model.h"
+#include "halley/hub/pull.h"
 
 namespace halley::cli {
 namespace {
 
 struct TemplateOptions {
   std::string model;
+  hub::LookupOptions lookup;
   std::string file;
 };
 
@@ -57,7 +60,8 @@ Run add_template(CLI::App& parent) {
   CLI::App& app =
       *parent.add_subcommand("template", "Render a chat template; contexts as JSON lines");
   auto options = std::make_shared<TemplateOptions>();
-  auto* model = app.add_option("MODEL", options->model, "Model directory or GGUF file");
+  auto* model = app.add_option("MODEL", options->model, kModelDescription);
+  add_lookup_options(app, options->lookup);
   auto* file = app.add_option("--template", options->file, "A Jinja template file instead");
   model->excludes(file);
   app.footer(R"(Reads stdin: an object with messages, tools, add_generation_prompt, bos_token, ...
@@ -70,6 +74,7 @@ Example:
       throw InputError(
           "template: expected MODEL or --template FILE. Try 'halley template --help'.");
     }
+    options->model = find_model(options->model, options->lookup);
     const Templates templates{load_template(*options, false), load_template(*options, true)};
     OrderedJson defaults = OrderedJson::object();
     if (!options->model.empty()) defaults = load_special_token_context(options->model);

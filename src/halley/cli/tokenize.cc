@@ -9,12 +9,15 @@
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/command.h"
 #include "halley/cli/json_lines.h"
+#include "halley/cli/named_model.h"
+#include "halley/hub/pull.h"
 
 namespace halley::cli {
 namespace {
 
 struct TokenizeOptions {
   std::string model;
+  hub::LookupOptions lookup;
   bool is_skipping_special = false;
 };
 
@@ -57,7 +60,8 @@ Run add_tokenize(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
       "tokenize", "Texts to token ids and back, as JSON lines; needs only the tokenizer's files");
   auto options = std::make_shared<TokenizeOptions>();
-  app.add_option("MODEL", options->model, "Model directory or GGUF file")->required();
+  app.add_option("MODEL", options->model, kModelDescription)->required();
+  add_lookup_options(app, options->lookup);
   app.add_flag("--skip-special", options->is_skipping_special,
                "Leave special tokens out of decoded text");
   app.footer(R"(Reads stdin. {"text": ...} gives {"ids": [...], "ids_with_special": [...]};
@@ -65,7 +69,8 @@ Run add_tokenize(CLI::App& parent) {
 Example:
   echo '{"text": "Hello"}' | halley tokenize models/demo-21m)");
   return [options] {
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options->model);
+    const std::unique_ptr<Tokenizer> tokenizer =
+        load_tokenizer(find_model(options->model, options->lookup));
     for_each_json_line(std::cin, std::cout, [&](const OrderedJson& request) {
       return answer(*tokenizer, *options, request);
     });

@@ -10,6 +10,7 @@
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/named_model.h"
 #include "halley/models/all/load_model.h"
 #ifdef HALLEY_HAS_CUDA
 #include "halley/cli/bench_gpu.h"
@@ -171,7 +172,10 @@ Examples:
   halley serve MODEL --tune
   halley tune --shape 28672x4096 --kernel u4_f16 --rows 1,16,64 --output tuned.json
   halley serve MODEL --tuned-plans tuned.json)");
-  return [options] { return run_tune(*options); };
+  return [options] {
+    find_model(options->model);
+    return run_tune(*options);
+  };
 }
 
 }  // namespace halley::cli

@@ -16,7 +16,7 @@ namespace halley::python {
 Session::Session(const SessionOptions& options) {
   const ModelOptions model_options = model_options_of(options);
   const EngineConfig engine_config = engine_config_of(options);
-  const auto folder = check_model_dir(options.model);
+  const auto folder = check_model_dir(model_options.model);
   tokenizer_ = load_tokenizer(folder);
   // Outputs have the model's text as it is, reasoning too.
   format_ = load_chat_format(folder, options.chat_template,

@@ -5,6 +5,7 @@
 #include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/hub/pull.h"
 #include "halley/precision/precision_policy.h"
 
 namespace halley::python {
@@ -41,7 +42,8 @@ void check_range(const char* name, int64_t value, int64_t min, int64_t max) {
 ModelOptions model_options_of(const SessionOptions& options) {
   check_options(options);
   ModelOptions model;
-  model.model = options.model;
+  // Nothing is downloaded in a constructor that shows no progress: `halley pull` does that.
+  model.model = hub::find_model(options.model, {}, {}).string();
   model.device = options.device;
   if (model.device == "auto") model.device = env_string("HALLEY_DEVICE").value_or("auto");
   model.dtype = options.dtype;

@@ -1,5 +1,8 @@
 #include "halley/python/session.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -7,6 +10,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
@@ -48,6 +52,26 @@ std::vector<RequestDelta> wait_for(RequestStream& stream, size_t count) {
     for (RequestDelta& delta : stream.queue().take()) news.push_back(std::move(delta));
   }
   return news;
+}
+
+TEST(Session, TakesAModelByItsNameFromTheCache) {
+  namespace fs = std::filesystem;
+  const std::string commit(40, 'a');
+  const fs::path cache = fs::temp_directory_path() / str("halley_session_", ::getpid());
+  const fs::path repo = cache / "models--org--name";
+  fs::create_directories(repo / "refs");
+  fs::create_directories(repo / "snapshots");
+  std::ofstream(repo / "refs/main") << commit;
+  fs::create_directory_symlink(demo_options().model, repo / "snapshots" / commit);
+  ::setenv("HF_HUB_CACHE", cache.c_str(), 1);
+  SessionOptions options = demo_options();
+  options.model = "org/name";
+  EXPECT_NO_THROW(Session{options});
+  options.model = "org/other";
+  EXPECT_THAT([&] { Session{options}; },
+              ThrowsMessage<InputError>(HasSubstr("halley pull org/other")));
+  ::unsetenv("HF_HUB_CACHE");
+  fs::remove_all(cache);
 }
 
 TEST(Session, RunsPromptsOfTextAndOfTokens) {

@@ -16,7 +16,8 @@ std::string what_is_at(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
-    return "nothing of that name. Check the path: models are not downloaded by name";
+    return "nothing of that name. Check the path, or download a model by its name (halley pull "
+           "ORG/NAME)";
   }
   if (error) return error.message();
   if (status.type() == fs::file_type::directory) return "a directory without config.json";

@@ -22,11 +22,10 @@ constexpr int64_t kGemma2BlocksOf27b = 46, kGemma3BlocksOf27b = 62;
 
 class ConfigMaker {
  public:
-  ConfigMaker(const GgufHeader& header, std::span<const std::byte> file_bytes)
+  explicit ConfigMaker(const GgufHeader& header)
       : header_(header),
         metadata_(header.metadata),
         architecture_(find_gguf_architecture(header.metadata)),
-        bytes_(file_bytes),
         model_type_(architecture_.model_type) {}
 
   std::string make() {
@@ -189,8 +188,7 @@ class ConfigMaker {
     std::vector<double> values;
     for (int64_t i = 0; i < dim / 2; ++i) {
       float value = 0;
-      std::memcpy(&value, bytes_.data() + tensor->begin + static_cast<size_t>(i) * sizeof(float),
-                  sizeof(value));
+      std::memcpy(&value, tensor->data + static_cast<size_t>(i) * sizeof(float), sizeof(value));
       if (!std::isfinite(value)) {
         throw CheckpointError(str(metadata_.where(), ": tensor ", quote(name),
                                   ": expected finite values, got ", value, " at ", i, "."));
@@ -295,7 +293,6 @@ class ConfigMaker {
   const GgufHeader& header_;
   const GgufMetadata& metadata_;
   const GgufArchitecture& architecture_;
-  std::span<const std::byte> bytes_;
   std::string model_type_;
   int64_t num_layers_ = 0, num_heads_ = 0, head_dim_ = 0;
   bool is_quantized_ = false;
@@ -311,9 +308,7 @@ constexpr int64_t kControlType = 3;
 
 }  // namespace
 
-std::string make_config_text(const GgufHeader& header, std::span<const std::byte> file_bytes) {
-  return ConfigMaker(header, file_bytes).make();
-}
+std::string make_config_text(const GgufHeader& header) { return ConfigMaker(header).make(); }
 
 std::string make_generation_config_text(const GgufMetadata& metadata) {
   std::vector<int64_t> ids;

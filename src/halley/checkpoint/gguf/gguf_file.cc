@@ -237,14 +237,6 @@ uint64_t alignment_of(const GgufMetadata& metadata) {
   return value;
 }
 
-void reject_split(const GgufMetadata& metadata) {
-  const auto num_files = metadata.integer("split.count", 0, 65'535);
-  if (!num_files || *num_files <= 1) return;
-  throw UnsupportedError(str(metadata.where(),
-                             ": metadata \"split.count\": expected one file, got ", *num_files,
-                             ". Join them: llama-gguf-split --merge FIRST OUT."));
-}
-
 }  // namespace
 
 const char* name_of(GgufValueType type) {
@@ -277,11 +269,11 @@ GgufHeader parse_gguf(std::span<const std::byte> file_bytes, const std::string& 
       read_count(cursor, "the number of metadata entries", kEntriesMax, kEntryBytesMin);
   GgufHeader header{.metadata = GgufMetadata(where), .tensors = {}};
   for (uint64_t i = 0; i < num_entries; ++i) read_entry(cursor, header.metadata);
-  reject_split(header.metadata);
   const uint64_t alignment = alignment_of(header.metadata);
   for (uint64_t i = 0; i < num_tensors; ++i) header.tensors.push_back(read_tensor(cursor, where));
   locate_tensors(header.tensors, round_up<uint64_t>(cursor.position(), alignment), alignment,
                  file_bytes.size(), where);
+  for (GgufTensor& tensor : header.tensors) tensor.data = file_bytes.data() + tensor.begin;
   return header;
 }
 

@@ -91,6 +91,7 @@ struct GgufTensor {
   Shape shape;       // slowest dimension first, as everywhere here; the file has the fastest first
   size_t begin = 0;  // bytes from the start of the file
   size_t num_bytes = 0;
+  const std::byte* data = nullptr;  // at `begin` of the file's bytes
 };
 
 struct GgufHeader {
@@ -102,8 +103,9 @@ struct GgufHeader {
 };
 
 /// Checks `file_bytes` (a whole file) against every rule; `where` is the file's name for messages.
-/// Throws CheckpointError for bytes that are no such file, InputError for a bad alignment,
-/// UnsupportedError for a version, a tensor type or a part of a split file that is not read.
+/// A part of a split model is a file like others: mapped_gguf.h joins them. The result refers to
+/// the bytes. Throws CheckpointError for bytes that are no such file, InputError for a bad
+/// alignment, UnsupportedError for a version or a tensor type that is not read.
 GgufHeader parse_gguf(std::span<const std::byte> file_bytes, const std::string& where);
 
 /// Whether the path is a regular file that begins as GGUF files do, or is named like one.

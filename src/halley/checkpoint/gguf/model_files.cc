@@ -1,7 +1,6 @@
 #include "halley/checkpoint/gguf/model_files.h"
 
 #include <optional>
-#include <span>
 #include <system_error>
 
 #include "halley/base/error.h"
@@ -9,15 +8,15 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/gguf/config_text.h"
 #include "halley/checkpoint/gguf/gguf_file.h"
+#include "halley/checkpoint/gguf/mapped_gguf.h"
 #include "halley/checkpoint/gguf/tokenizer_text.h"
 
 namespace halley {
 namespace {
 
-std::optional<std::string> make_text(const GgufHeader& header, std::span<const std::byte> bytes,
-                                     const std::string& name) {
+std::optional<std::string> make_text(const GgufHeader& header, const std::string& name) {
   const GgufMetadata& metadata = header.metadata;
-  if (name == "config.json") return make_config_text(header, bytes);
+  if (name == "config.json") return make_config_text(header);
   if (name == "generation_config.json") return make_generation_config_text(metadata);
   if (name == "tokenizer_config.json") return make_tokenizer_config(metadata);
   if (name != "tokenizer.json" && name != "tokenizer.model") return std::nullopt;
@@ -37,8 +36,8 @@ bool gives_text(const std::filesystem::path& model, const std::string& name) {
     return true;
   }
   if (name != "tokenizer.json" && name != "tokenizer.model") return false;
-  const MappedFile file = MappedFile::open(model);
-  const GgufTokenizer kind = gguf_tokenizer_of(parse_gguf(file.bytes(), model.string()).metadata);
+  const MappedGguf file(model);
+  const GgufTokenizer kind = gguf_tokenizer_of(file.header().metadata);
   return kind ==
          (name == "tokenizer.json" ? GgufTokenizer::kByteLevelBpe : GgufTokenizer::kSentencePiece);
 }
@@ -54,9 +53,8 @@ bool has_model_file(const std::filesystem::path& model, const std::string& name)
 std::string read_model_file(const std::filesystem::path& model, const std::string& name,
                             size_t num_bytes_max) {
   if (!is_gguf_file(model)) return read_text_file(model / name, num_bytes_max);
-  const MappedFile file = MappedFile::open(model);
-  const GgufHeader header = parse_gguf(file.bytes(), model.string());
-  if (auto text = make_text(header, file.bytes(), name)) {
+  const MappedGguf file(model);
+  if (auto text = make_text(file.header(), name)) {
     if (text->size() <= num_bytes_max) return *text;
     throw InputError(str(model.string(), ": expected metadata that give a ", name, " of at most ",
                          num_bytes_max, " bytes, got ", text->size(), "."));

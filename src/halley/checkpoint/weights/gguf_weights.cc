@@ -13,6 +13,7 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/gguf/architecture.h"
 #include "halley/checkpoint/gguf/gguf_file.h"
+#include "halley/checkpoint/gguf/mapped_gguf.h"
 
 namespace halley {
 namespace {
@@ -28,9 +29,10 @@ struct Located {
 class GgufWeights : public TensorSource {
  public:
   explicit GgufWeights(const std::filesystem::path& path)
-      : description_(path.string()), file_(MappedFile::open(path)) {
-    const GgufHeader header = parse_gguf(file_.bytes(), description_);
-    for (GgufNamedTensor& named : name_gguf_tensors(header)) located_.push_back(locate(named));
+      : description_(path.string()), file_(path) {
+    for (GgufNamedTensor& named : name_gguf_tensors(file_.header())) {
+      located_.push_back(locate(named));
+    }
     std::sort(located_.begin(), located_.end(),
               [](const Located& a, const Located& b) { return a.info.name < b.info.name; });
     for (const Located& located : located_) {
@@ -72,10 +74,10 @@ class GgufWeights : public TensorSource {
   }
 
  private:
-  Located locate(GgufNamedTensor& named) const {
+  static Located locate(GgufNamedTensor& named) {
     const GgufTensor& tensor = *named.tensor;
     Located located = {.info = {.name = std::move(named.name), .shape = tensor.shape},
-                       .data = file_.bytes().data() + tensor.begin,
+                       .data = tensor.data,
                        .rewrite = named.rewrite,
                        .num_heads = named.num_heads};
     TensorInfo& info = located.info;
@@ -130,7 +132,7 @@ class GgufWeights : public TensorSource {
   }
 
   std::string description_;
-  MappedFile file_;
+  MappedGguf file_;
   std::vector<Located> located_;   // sorted by name
   std::vector<TensorInfo> infos_;  // of the tensor at the same index
   mutable std::mutex mutex_;

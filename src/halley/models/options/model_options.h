@@ -10,6 +10,7 @@
 #include "halley/checkpoint/config/hf_config.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/exec_context.h"
+#include "halley/hub/pull.h"
 #include "halley/models/all/load_model.h"
 #include "halley/models/base/causal_lm.h"
 
@@ -29,6 +30,7 @@ struct RankOptions {
 
 struct ModelOptions {
   std::string model;
+  hub::LookupOptions lookup = {};    // of a model that is named ORG/NAME, for hub::find_model()
   std::string load_format = "auto";  // auto, dummy
   std::string config_name;           // a built-in shape, for dummy weights
   std::string dtype = "auto";        // dtype of dummy weights; on a GPU, of activations
