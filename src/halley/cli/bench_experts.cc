@@ -1,6 +1,8 @@
 // `halley bench experts`: the experts of a layer on a GPU and their floors.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,13 +21,33 @@ constexpr size_t kWorkspaceBytes = size_t{1} << 30;
 struct ExpertsOptions {
   GpuBenchOptions gpu;
   std::vector<int64_t> rows = cuda::TimeExpertsOptions().rows;
+  std::vector<std::string> weights;
 };
+
+std::vector<std::string> weight_names() {
+  std::vector<std::string> names;
+  for (const cuda::ExpertsWeights weights : cuda::timed_experts_weights()) {
+    names.emplace_back(name_of(weights));
+  }
+  return names;
+}
+
+/// All, or those that are named.
+std::vector<cuda::ExpertsWeights> weights_of(const std::vector<std::string>& names) {
+  std::vector<cuda::ExpertsWeights> all = cuda::timed_experts_weights();
+  std::erase_if(all, [&](cuda::ExpertsWeights weights) {
+    return !names.empty() && std::find(names.begin(), names.end(), name_of(weights)) == names.end();
+  });
+  return all;
+}
 
 OrderedJson json_of(const cuda::ExpertsTime& time) {
   return {{"name", time.shape},
+          {"weights", name_of(time.weights)},
           {"M", time.M},
           {"num_touched", time.num_touched},
           {"us", time.microseconds},
+          {"is_grouped", !time.is_alone},
           {"routing_us", time.routing_microseconds},
           {"sum_us", time.sum_microseconds},
           {"floor_us", time.floor_microseconds},
@@ -33,12 +55,13 @@ OrderedJson json_of(const cuda::ExpertsTime& time) {
 }
 
 void print_table(const std::vector<cuda::ExpertsTime>& times) {
-  std::printf("%-16s %6s %8s %10s %10s %10s %10s %9s\n", "one layer", "M", "experts", "us",
-              "routing us", "sum us", "floor us", "roofline");
+  std::printf("%-16s %-12s %6s %8s %10s %10s %10s %10s %9s\n", "one layer", "weights", "M",
+              "experts", "us", "routing us", "sum us", "floor us", "roofline");
   for (const cuda::ExpertsTime& time : times) {
-    std::printf("%-16s %6lld %8.1f %10.2f %10.2f %10.2f %10.2f %7.1f %%\n", time.shape.c_str(),
-                static_cast<long long>(time.M), time.num_touched, time.microseconds,
-                time.routing_microseconds, time.sum_microseconds, time.floor_microseconds,
+    std::printf("%-16s %-12s %6lld %8.1f %10.2f %10.2f %10.2f %10.2f %7.1f %%\n",
+                time.shape.c_str(), name_of(time.weights), static_cast<long long>(time.M),
+                time.num_touched, time.microseconds, time.routing_microseconds,
+                time.sum_microseconds, time.floor_microseconds,
                 100 * time.floor_microseconds / time.microseconds);
   }
 }
@@ -52,8 +75,12 @@ int run_experts(const ExpertsOptions& options) {
   cuda::CublasLtGemm lt(context, {});
   const std::vector<cuda::ExpertsTime> times =
       cuda::time_experts(context, lt,
-                         {.rows = options.rows,
-                          .rates = {.bytes_per_second = rates.bytes, .f16_per_second = rates.f16}});
+                         {.weights = weights_of(options.weights),
+                          .rows = options.rows,
+                          .rates = {.bytes_per_second = rates.bytes,
+                                    .f16_per_second = rates.f16,
+                                    .e4m3_per_second = rates.e4m3,
+                                    .s8_per_second = rates.s8}});
   OrderedJson json = gpu_facts(device, rates);
   json["experts"] = OrderedJson::array();
   for (const cuda::ExpertsTime& time : times) json["experts"].push_back(json_of(time));
@@ -71,16 +98,21 @@ Run add_bench_experts(CLI::App& bench) {
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{2048}))
       ->capture_default_str();
+  app.add_option("--weights", options->weights,
+                 "What weights are, separated by commas. Default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(weight_names()));
   add_gpu_options(app, options->gpu);
   app.footer(
-      R"(One layer of Mixtral 8x7B and of Qwen3-30B-A3B in f16 with random weights and a
-random routing that changes from launch to launch. "experts" is the average number of experts with
-rows; the time includes routing and the weighted sum. A CUDA graph launches the layers; the best of
-three graphs counts.
+      R"(One layer of Mixtral 8x7B and of Qwen3-30B-A3B with random weights and a random
+routing that changes from launch to launch; activations in f16. "experts" is the average number of
+experts with rows; the time includes routing, the quantization of inputs and the weighted sum. A
+CUDA graph launches the layers, or, where experts have many rows, the host one expert after the
+other; the best of three runs counts.
 
 Examples:
   halley bench experts
-  halley bench experts --rows 1,64 --json)");
+  halley bench experts --rows 1,64 --weights f16,u4_f16 --json)");
   return [options] { return run_experts(*options); };
 }
 

@@ -9,9 +9,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/cuda/gemm/lt_problem.h"
-#include "halley/cuda/gemm/quantize_rows.h"
-#include "halley/cuda/moe/grouped_gemm.h"
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/ops/activation.h"
@@ -24,6 +21,10 @@ using Section = CudaLinear::Section;
 
 /// Rows begin at multiples of this many bytes, as all kernels like them.
 constexpr int64_t kRowBytes = 16;
+
+/// Rows that an expert has on average from which on its own GEMMs, by wgmma and behind a wait of
+/// the host, take less time than its part of the grouped ones (`halley bench experts`).
+constexpr int64_t kAloneSlotsMin = 256;
 
 int64_t element_bytes(DType dtype) { return bits_of(dtype) / 8; }
 
@@ -40,96 +41,26 @@ Matrix take_rows(const CudaContext& context, DType dtype, int64_t num_rows, int6
   return {data, dtype, num_rows, num_cols, stride};
 }
 
-bool round_alike(const ExpertSection& a, const ExpertSection& b) {
-  const CudaActivationQuant& x = a.activation;
-  const CudaActivationQuant& y = b.activation;
-  if (x.kind != y.kind) return false;
-  switch (x.kind) {
-    case ActivationQuant::kS8Static:
-    case ActivationQuant::kE4m3Static:
-      return x.scale == y.scale;
-    case ActivationQuant::kS4S8Block128:
-      return x.num_s8_inputs == y.num_s8_inputs && x.s4_clip == y.s4_clip && a.order == b.order;
-    default:
-      return true;
-  }
-}
-
-/// Empty: all experts' sections can be multiplied in one launch. A layer has one section, or two
-/// where `has_halves`.
-std::string why_not_alike(std::span<const std::vector<ExpertSection>> layers, DType dtype,
-                          bool has_halves) {
-  const std::vector<ExpertSection>& first = layers[0];
-  if (first.size() > (has_halves ? 2u : 1u)) {
-    return str("a layer has ", first.size(), " parts of different forms");
-  }
-  for (size_t e = 0; e < layers.size(); ++e) {
-    if (layers[e].size() != first.size()) {
-      return str("expert ", e, " has other parts than expert 0");
-    }
-    for (const ExpertSection& section : layers[e]) {
-      if (section.dtype != dtype) {
-        return str("weights of expert ", e, " are ", section.dtype, ", activations ", dtype);
-      }
-      if (section.N != first[0].N || section.K != first[0].K ||
-          section.row_stride != first[0].row_stride) {
-        return str("expert ", e, " has other sizes than expert 0");
-      }
-      if (!round_alike(section, first[0])) {
-        return str("expert ", e, " rounds its inputs otherwise than expert 0");
-      }
-    }
-  }
-  return {};
-}
-
 std::vector<std::vector<ExpertSection>> expert_sections(const std::vector<CudaLinear>& layers) {
   std::vector<std::vector<ExpertSection>> all;
   for (const CudaLinear& layer : layers) {
     std::vector<ExpertSection>& sections = all.emplace_back();
-    for (const Section& section : layer.sections()) {
-      const ConstMatrix w = section.weight->rows()->w();
-      sections.push_back({.dtype = w.dtype,
-                          .N = section.N,
-                          .K = section.K,
-                          .row_stride = w.row_stride,
-                          .activation = section.activation,
-                          .order = reinterpret_cast<uintptr_t>(section.activation.input_perm)});
-    }
+    for (const Section& section : layer.sections()) sections.push_back(expert_section(section));
   }
   return all;
-}
-
-/// Addresses of a layer's weights and biases for grouped_gemm(), with one or two for an expert.
-void add_addresses(const std::vector<CudaLinear>& layers, bool has_halves,
-                   std::vector<const std::byte*>* weights, std::vector<const float*>* biases) {
-  for (const CudaLinear& layer : layers) {
-    const std::vector<Section>& sections = layer.sections();
-    for (size_t half = 0; half < (has_halves ? 2u : 1u); ++half) {
-      const bool is_joined = sections.size() == 1;
-      const Section& section = sections[is_joined ? 0 : half];
-      const int64_t begin = is_joined && half == 1 ? section.N / 2 : 0;
-      weights->push_back(section.weight->rows()->w().rows(begin, section.N).data);
-      biases->push_back(section.bias == nullptr ? nullptr : section.bias + begin);
-    }
-  }
-}
-
-/// Rounded as the experts ask, in rows that grouped_gemm() takes.
-ConstMatrix prepared(const CudaContext& context, const Section& section, ConstMatrix x) {
-  const DType dtype = section.weight->rows()->w().dtype;
-  const bool is_ready = x.dtype == dtype && section.activation.kind == ActivationQuant::kNone &&
-                        row_alignment(x) == kRowBytes;
-  if (is_ready) return x;
-  const Matrix rounded = take_rows(context, dtype, x.num_rows, x.num_cols);
-  round_rows(context, section.activation, x, rounded);
-  return rounded;
 }
 
 void fill_zeros(const CudaContext& context, Matrix rows) {
   const auto num_bytes =
       static_cast<size_t>(rows.num_rows * rows.row_stride * element_bytes(rows.dtype));
   check_cuda(cudaMemsetAsync(rows.data, 0, num_bytes, context.stream.get()), "zeroing of rows");
+}
+
+/// Whether what is queued becomes part of a graph, and nothing may wait for it.
+bool is_capturing(const CudaStream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream.get(), &status), "status of a stream");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 size_t most_workspace(const std::vector<CudaLinear>& layers, int64_t M) {
@@ -139,15 +70,6 @@ size_t most_workspace(const std::vector<CudaLinear>& layers, int64_t M) {
 }
 
 }  // namespace
-
-std::string why_not_grouped(DType activation_dtype, bool is_gated,
-                            std::span<const std::vector<ExpertSection>> gate_up,
-                            std::span<const std::vector<ExpertSection>> down) {
-  if (gate_up.empty() || down.empty()) return "there are no experts";
-  if (activation_dtype == DType::kF32) return "activations are f32";
-  std::string reason = why_not_alike(gate_up, activation_dtype, is_gated);
-  return reason.empty() ? why_not_alike(down, activation_dtype, false) : reason;
-}
 
 /// What one run() passes on.
 struct CudaExperts::Routed {
@@ -173,31 +95,17 @@ CudaExperts::CudaExperts(const CudaContext& context, const ExpertsSpec& spec,
                  e, gate_up_[e].out_features(), gate_up_[e].in_features(), down_[e].in_features(),
                  down_[e].out_features());
   }
-  why_not_grouped_ = why_not_grouped(spec_.activation_dtype, spec_.is_gated,
-                                     expert_sections(gate_up_), expert_sections(down_));
-  if (why_not_grouped_.empty()) make_tables(context);
+  why_not_grouped_ =
+      why_not_grouped(spec_.activation_dtype, spec_.is_gated, expert_sections(gate_up_));
+  if (why_not_grouped_.empty()) {
+    why_not_grouped_ = why_not_grouped(spec_.activation_dtype, false, expert_sections(down_));
+  }
+  if (!why_not_grouped_.empty()) return;
+  grouped_gate_up_ = GroupedExperts(context, gate_up_, spec_.is_gated, spec_.is_batch_invariant);
+  grouped_down_ = GroupedExperts(context, down_, false, spec_.is_batch_invariant);
 }
 
 int64_t CudaExperts::width() const { return down_.empty() ? 0 : down_[0].in_features(); }
-
-void CudaExperts::make_tables(const CudaContext& context) {
-  std::vector<const std::byte*> weights;
-  std::vector<const float*> biases;
-  add_addresses(gate_up_, spec_.is_gated, &weights, &biases);
-  num_wide_ = static_cast<int64_t>(weights.size());
-  add_addresses(down_, false, &weights, &biases);
-  const auto is_null = [](const float* bias) { return bias == nullptr; };
-  has_biases_ = !std::all_of(biases.begin(), biases.end(), is_null);
-  const size_t num_bytes = weights.size() * sizeof(weights[0]);
-  tables_ = DeviceBuffer(2 * num_bytes, "addresses of experts");
-  check_cuda(cudaMemcpyAsync(tables_.data(), weights.data(), num_bytes, cudaMemcpyHostToDevice,
-                             context.stream.get()),
-             "copy of addresses of experts");
-  check_cuda(cudaMemcpyAsync(tables_.data() + num_bytes, biases.data(), num_bytes,
-                             cudaMemcpyHostToDevice, context.stream.get()),
-             "copy of addresses of experts");
-  context.stream.synchronize();
-}
 
 void CudaExperts::run(const CudaContext& context, ConstMatrix x, ConstMatrix router_logits,
                       Matrix y) const {
@@ -214,7 +122,8 @@ void CudaExperts::run(const CudaContext& context, ConstMatrix x, ConstMatrix rou
       take_rows(context, spec_.activation_dtype, routed.routing.num_slots(), out_features());
   // Slots of experts that are elsewhere add nothing.
   if (num_experts() < num_routed()) fill_zeros(context, routed.slots_out);
-  if (is_capturable()) {
+  const bool is_captured = is_capturable() && is_capturing(context.stream);
+  if (is_captured || !runs_alone(x.num_rows)) {
     run_grouped(context, x, routed);
   } else {
     run_one_by_one(context, x, routed);
@@ -223,33 +132,24 @@ void CudaExperts::run(const CudaContext& context, ConstMatrix x, ConstMatrix rou
   context.workspace.release(mark);
 }
 
+bool CudaExperts::are_alone_faster(int64_t M) const {
+  return !spec_.is_batch_invariant &&
+         M * spec_.num_experts_per_token >= kAloneSlotsMin * num_routed();
+}
+
 void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
                               const Routed& routed) const {
-  const auto* weights = reinterpret_cast<const std::byte* const*>(tables_.data());
-  const auto* biases = reinterpret_cast<const float* const*>(weights + num_wide_ + num_experts());
-  const Section& wide = gate_up_[0].sections()[0];
-  const Section& narrow = down_[0].sections()[0];
   const DeviceRouting& routing = routed.routing;
+  const int32_t* expert_begin = routing.expert_begin + spec_.first_expert;
   const Matrix activated = take_rows(context, spec_.activation_dtype, routing.num_slots(), width());
-  grouped_gemm(context,
-               {.x = prepared(context, wide, x),
-                .slot_row = routing.slot_row,
-                .expert_begin = routing.expert_begin + spec_.first_expert,
-                .num_experts = num_experts(),
-                .weights = weights,
-                .weight_stride = wide.weight->rows()->w().row_stride,
-                .biases = has_biases_ ? biases : nullptr,
-                .epilogue = spec_.is_gated ? GroupedEpilogue::kGated : GroupedEpilogue::kActivation,
-                .activation = spec_.activation},
-               activated);
-  grouped_gemm(context,
-               {.x = prepared(context, narrow, activated),
-                .expert_begin = routing.expert_begin + spec_.first_expert,
-                .num_experts = num_experts(),
-                .weights = weights + num_wide_,
-                .weight_stride = narrow.weight->rows()->w().row_stride,
-                .biases = has_biases_ ? biases + num_wide_ : nullptr},
-               routed.slots_out);
+  grouped_gate_up_.run(
+      context,
+      {.slot_row = routing.slot_row,
+       .expert_begin = expert_begin,
+       .epilogue = spec_.is_gated ? GroupedEpilogue::kGated : GroupedEpilogue::kActivation,
+       .activation = spec_.activation},
+      x, activated);
+  grouped_down_.run(context, {.expert_begin = expert_begin}, activated, routed.slots_out);
 }
 
 void CudaExperts::run_one_by_one(const CudaContext& context, ConstMatrix x,
@@ -283,7 +183,7 @@ void CudaExperts::run_one_by_one(const CudaContext& context, ConstMatrix x,
 }
 
 size_t CudaExperts::device_bytes() const {
-  size_t total = tables_.num_bytes();
+  size_t total = grouped_gate_up_.device_bytes() + grouped_down_.device_bytes();
   for (const auto* layers : {&gate_up_, &down_}) {
     for (const CudaLinear& layer : *layers) total += layer.device_bytes();
   }
@@ -296,14 +196,16 @@ size_t CudaExperts::workspace_bytes(int64_t M) const {
   const int64_t num_slots = M * spec_.num_experts_per_token;
   const size_t both = routing_bytes(M, num_routed(), spec_.num_experts_per_token) +
                       rows_bytes(dtype, num_slots, out_features());
-  if (is_capturable()) {
-    return both + 2 * rows_bytes(dtype, num_slots, width()) + rows_bytes(dtype, M, in_features());
-  }
+  const size_t grouped = rows_bytes(dtype, num_slots, width()) +
+                         grouped_gate_up_.workspace_bytes(M) +
+                         grouped_down_.workspace_bytes(num_slots);
+  if (!runs_alone(M)) return both + grouped;
   // x may be f32; an expert may have all rows.
   const size_t of_an_expert = rows_bytes(dtype, M, gate_up_[0].out_features()) +
                               rows_bytes(dtype, M, width()) +
                               std::max(most_workspace(gate_up_, M), most_workspace(down_, M));
-  return both + rows_bytes(DType::kF32, num_slots, in_features()) + of_an_expert;
+  const size_t alone = rows_bytes(DType::kF32, num_slots, in_features()) + of_an_expert;
+  return both + (is_capturable() ? std::max(grouped, alone) : alone);
 }
 
 std::string CudaExperts::describe() const {
@@ -316,12 +218,14 @@ std::string CudaExperts::describe() const {
                 why_not_grouped_);
     return text + "\n" + gate_up_[0].describe() + "\n" + down_[0].describe();
   }
-  text += str("grouped: all experts in one product by grouped_gemm, ", spec_.activation_dtype,
-              " outputs");
+  text += str("grouped: all experts in one product, ", spec_.activation_dtype, " outputs; from ",
+              kAloneSlotsMin, " rows an expert on, outside of graphs, one after the other");
   for (const auto* layers : {&gate_up_, &down_}) {
     for (const Section& section : (*layers)[0].sections()) {
-      text += str("\n", layers == &gate_up_ ? "gate and up" : "down", " [", section.N, ", ",
-                  section.K, "]: ", section.form);
+      const bool is_first = layers == &gate_up_;
+      text +=
+          str("\n", is_first ? "gate and up" : "down", " [", section.N, ", ", section.K, "] by ",
+              is_first ? gate_up_kernel_name() : down_kernel_name(), ": ", section.form);
     }
   }
   return text;

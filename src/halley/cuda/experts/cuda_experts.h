@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "halley/core/matrix.h"
+#include "halley/cuda/experts/grouped_experts.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/weights/cuda_linear.h"
@@ -28,36 +29,20 @@ struct ExpertsSpec {
   /// Where other ranks have the other experts: how many the router knows, and which of them is the
   /// first here. 0: all are here.
   int64_t num_routed = 0, first_expert = 0;
+  /// A row's bits must not depend on the rows beside it.
+  bool is_batch_invariant = false;
 };
-
-/// One section of an expert's layer, as far as it decides whether experts are multiplied together.
-struct ExpertSection {
-  DType dtype = DType::kF16;  // of the weight's rows
-  int64_t N = 0, K = 0, row_stride = 0;
-  CudaActivationQuant activation = {};
-  /// The array that the inputs' order is in; 0: they have none. An order is alike only in the same
-  /// array.
-  uintptr_t order = 0;
-};
-
-/// Empty: one launch multiplies all experts. Otherwise why not. `gate_up` and `down` hold the
-/// sections of each expert's layer.
-std::string why_not_grouped(DType activation_dtype, bool is_gated,
-                            std::span<const std::vector<ExpertSection>> gate_up,
-                            std::span<const std::vector<ExpertSection>> down);
-
-/// What `inspect` and the summary at load call the kernel of experts that run together.
-inline constexpr const char* kGroupedKernelName = "grouped_gemm";
 
 /// y = sum over those of a row's experts that are here, in ascending order, of weight *
 /// down(activation(gate_up(x))), as the decoder of the CPU has it (kernels/moe/moe.h).
 ///
 /// Two ways to run, chosen once:
-/// - Grouped: all on the device, with fixed addresses, capturable; a row's bits do not depend on
-///   the rows beside it. For weights in the activations' type, f16 or bf16, which all weights are
-///   that were decoded (weight_form.h).
-/// - One expert after the other, where weights are codes, f32, or rounded in ways that differ from
-///   expert to expert: the host waits for the routing, and each expert is two CudaLinear::run().
+/// - Grouped: all on the device, with fixed addresses, capturable. For weights in the activations'
+///   type, f16 or bf16, and for those of 4 and 8 bits as they are stored; each of the two products
+///   by itself.
+/// - One expert after the other, where experts differ from each other, or are f32, and where each
+///   has many rows and no graph is made: the host waits for the routing, and each expert is two
+///   CudaLinear::run().
 ///
 /// Move-only; run() from one thread at a time.
 class CudaExperts {
@@ -74,8 +59,10 @@ class CudaExperts {
   /// f32, rounded once. A row whose softmax does not exist is NaN.
   void run(const CudaContext& context, ConstMatrix x, ConstMatrix router_logits, Matrix y) const;
 
-  /// False: run() waits for the device, and a graph cannot be made of it.
+  /// False: run() waits for the device always, and a graph cannot be made of it.
   bool is_capturable() const { return why_not_grouped_.empty(); }
+  /// Whether run() of M rows outside of graphs runs one expert after the other.
+  bool runs_alone(int64_t M) const { return !is_capturable() || are_alone_faster(M); }
 
   int64_t num_experts() const { return static_cast<int64_t>(gate_up_.size()); }
   int64_t num_routed() const { return spec_.num_routed == 0 ? num_experts() : spec_.num_routed; }
@@ -91,21 +78,23 @@ class CudaExperts {
   const ExpertsSpec& spec() const { return spec_; }
   const std::vector<CudaLinear>& gate_up() const { return gate_up_; }
   const std::vector<CudaLinear>& down() const { return down_; }
+  /// The kernels of the two products; "" where experts run one after the other.
+  std::string gate_up_kernel_name() const { return grouped_gate_up_.kernel_name(); }
+  std::string down_kernel_name() const { return grouped_down_.kernel_name(); }
 
  private:
   struct Routed;
 
+  bool are_alone_faster(int64_t M) const;
+
   int64_t width() const;
-  void make_tables(const CudaContext& context);
   void run_grouped(const CudaContext& context, ConstMatrix x, const Routed& routed) const;
   void run_one_by_one(const CudaContext& context, ConstMatrix x, const Routed& routed) const;
 
   ExpertsSpec spec_ = {};
   std::vector<CudaLinear> gate_up_, down_;
   std::string why_not_grouped_ = "there are no experts";
-  DeviceBuffer tables_;   // addresses of weights, gate_up's and down's, then of biases
-  int64_t num_wide_ = 0;  // addresses of gate_up
-  bool has_biases_ = false;
+  GroupedExperts grouped_gate_up_, grouped_down_;  // unless there is a reason
 };
 
 }  // namespace halley::cuda

@@ -11,13 +11,15 @@
 namespace halley::cuda {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Experts {
   std::vector<std::vector<ExpertSection>> gate_up, down;
 
   std::string why_not(DType dtype = DType::kBf16, bool is_gated = true) const {
-    return why_not_grouped(dtype, is_gated, gate_up, down);
+    const std::string reason = why_not_grouped(dtype, is_gated, gate_up);
+    return reason.empty() ? why_not_grouped(dtype, false, down) : reason;
   }
 };
 
@@ -47,8 +49,10 @@ TEST(WhyNotGrouped, GateAndUpMayBeTwoSections) {
 
 TEST(WhyNotGrouped, NamesTheExpertThatDiffers) {
   const std::vector<std::pair<std::function<void(ExpertSection&)>, std::string>> cases = {
-      {[](ExpertSection& section) { section.dtype = DType::kI8; },
-       "weights of expert 2 are i8, activations bf16"},
+      {[](ExpertSection& section) { section.kind = GroupedKind::kS8; },
+       "weights of expert 2 are s8, those of expert 0 bf16"},
+      {[](ExpertSection& section) { section.dtype = DType::kF16; },
+       "weights of expert 2 are f16, those of expert 0 bf16"},
       {[](ExpertSection& section) { section.N = 96; }, "expert 2 has other sizes than expert 0"},
       {[](ExpertSection& section) { section.row_stride = 192; },
        "expert 2 has other sizes than expert 0"},
@@ -62,6 +66,42 @@ TEST(WhyNotGrouped, NamesTheExpertThatDiffers) {
   Experts experts = make_experts();
   experts.gate_up[1].clear();
   EXPECT_EQ(experts.why_not(), "expert 1 has other parts than expert 0");
+}
+
+TEST(WhyNotGrouped, QuantizedExpertsThatAreAlikeRunTogether) {
+  for (const GroupedKind kind :
+       {GroupedKind::kU4F16, GroupedKind::kU4GroupS8, GroupedKind::kE4m3}) {
+    Experts experts = make_experts();
+    // The two products may have weights of different forms.
+    for (std::vector<ExpertSection>& sections : experts.gate_up) {
+      sections[0].kind = kind;
+      sections[0].group_size = 64;
+    }
+    EXPECT_EQ(experts.why_not(), "") << kind;
+    EXPECT_EQ(experts.why_not(DType::kF32), "activations are f32");
+    experts.gate_up[1][0].group_size = 128;
+    EXPECT_THAT(experts.why_not(), AllOf(HasSubstr("weights of expert 1 are"),
+                                         HasSubstr("in groups of 128, those of expert 0"),
+                                         HasSubstr("in groups of 64")));
+  }
+}
+
+/// A tile's row blocks of a half lie next to each other in packed tiles.
+TEST(WhyNotGrouped, HalvesOfPackedTilesAreRowBlocks) {
+  for (const GroupedKind kind : {GroupedKind::kU4F16, GroupedKind::kE4m3}) {
+    Experts experts = make_experts();
+    for (std::vector<ExpertSection>& sections : experts.gate_up) {
+      sections[0].kind = kind;
+      sections[0].N = 240;
+    }
+    EXPECT_EQ(experts.why_not(),
+              is_rows(kind) ? "" : "half a layer has 120 outputs, no multiple of 64");
+    for (std::vector<ExpertSection>& sections : experts.gate_up) {
+      sections[0].N = 120;
+      sections.push_back(sections[0]);
+    }
+    EXPECT_EQ(experts.why_not(), "");
+  }
 }
 
 TEST(WhyNotGrouped, OrdersOfInputsAreAlikeInOneArrayAlone) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -12,6 +14,8 @@
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/weights/mixed_linear.h"
+#include "halley/cuda/weights/weight_form.h"
 
 namespace halley::cuda {
 namespace {
@@ -26,25 +30,67 @@ DeviceBuffer random_numbers(int64_t count) {
   return memory;
 }
 
-CudaLinear random_layer(CublasLtGemm& lt, int64_t N, int64_t K) {
+/// In f16 values, of which all are finite in f32 too.
+void fill_random(const DeviceBuffer& buffer) {
+  if (buffer.num_bytes() == 0) return;
+  fill_pattern(buffer, random_f16(buffer.num_bytes()));
+}
+
+std::unique_ptr<DeviceWeight> random_rows(CublasLtGemm& lt, DType dtype, int64_t N, int64_t K,
+                                          const float* scales) {
+  DeviceBuffer memory(row_bytes_of(dtype, N, K), "weights to time");
+  fill_random(memory);
+  const ConstMatrix rows = {memory.data(), dtype, N, K, row_stride_of(dtype, K)};
+  auto weight = std::make_unique<RowsWeight>(std::move(memory), rows);
+  const ScaleSpan span = dtype == DType::kF16 ? ScaleSpan::kNone : ScaleSpan::kRow;
+  if (span == ScaleSpan::kRow) weight->mutable_scales().w_scales = scales;
+  // For many rows; fewer are multiplied by the grouped GEMM.
+  weight->bind(BoundGemms({.dtype = dtype, .N = N, .K = K, .x_scale = span, .w_scale = span},
+                          DType::kF16, true, true, lt),
+               lt);
+  return weight;
+}
+
+std::unique_ptr<DeviceWeight> random_tiles(const CudaContext& context, MixedKind kind, int64_t N,
+                                           int64_t K) {
+  MixedWeight weight({.kind = kind, .N = N, .K = K, .group_size = kChunkInputs}, false);
+  fill_random(weight.chunks);
+  fill_random(weight.scales);
+  return std::make_unique<MixedLinear>(context, std::move(weight), W4Kernels::kHopper, DType::kF16,
+                                       false);
+}
+
+CudaLinear random_layer(const CudaContext& context, CublasLtGemm& lt, ExpertsWeights weights,
+                        int64_t N, int64_t K) {
   std::vector<CudaLinear::Section> sections(1);
   CudaLinear::Section& section = sections[0];
   section.N = N;
-  section.K = K;
+  section.K = section.num_inputs = K;
   section.form = "random numbers";
-  DeviceBuffer memory = random_numbers(N * K);
-  const ConstMatrix rows = {memory.data(), DType::kF16, N, K, K};
-  section.weight = std::make_unique<RowsWeight>(std::move(memory), rows);
-  // No kernel of its own: the grouped product is all that runs.
+  if (weights && has_scales(*weights)) {
+    section.activation.kind =
+        *weights == GroupedKind::kE4m3 ? ActivationQuant::kE4m3Token : ActivationQuant::kS8Token;
+  }
+  if (weights && !is_rows(*weights)) {
+    section.weight = random_tiles(context, mixed_kind(*weights), N, K);
+    return {"experts", DType::kF16, std::move(sections), lt};
+  }
+  section.array_memory = DeviceBuffer(static_cast<size_t>(N) * sizeof(float), "scales to time");
+  fill_random(section.array_memory);
+  const DType dtype = !weights                         ? DType::kF16
+                      : *weights == GroupedKind::kE4m3 ? DType::kF8E4M3
+                                                       : DType::kI8;
+  section.weight =
+      random_rows(lt, dtype, N, K, reinterpret_cast<const float*>(section.array_memory.data()));
   return {"experts", DType::kF16, std::move(sections), lt};
 }
 
-CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt,
+CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt, ExpertsWeights weights,
                            const ExpertsShape& shape) {
   std::vector<CudaLinear> gate_up, down;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
-    gate_up.push_back(random_layer(lt, 2 * shape.width, shape.hidden_size));
-    down.push_back(random_layer(lt, shape.hidden_size, shape.width));
+    gate_up.push_back(random_layer(context, lt, weights, 2 * shape.width, shape.hidden_size));
+    down.push_back(random_layer(context, lt, weights, shape.hidden_size, shape.width));
   }
   return {context,
           {.num_experts_per_token = shape.num_experts_per_token, .activation_dtype = DType::kF16},
@@ -52,14 +98,30 @@ CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt,
           std::move(down)};
 }
 
+/// Of one weight of an expert.
+double stored_bytes(ExpertsWeights weights, int64_t N, int64_t K) {
+  if (!weights) return static_cast<double>(row_bytes_of(DType::kF16, N, K));
+  const auto scale_bytes = static_cast<double>(N) * sizeof(float);
+  if (is_rows(*weights)) return static_cast<double>(N * K) + scale_bytes;
+  const MixedKind kind = mixed_kind(*weights);
+  return static_cast<double>(mixed_bytes(kind, N, K, kChunkInputs) +
+                             mixed_scale_bytes(kind, N, false));
+}
+
+double peak(const GpuRates& rates, ExpertsWeights weights) {
+  if (!weights || !has_scales(*weights)) return rates.f16_per_second;
+  return *weights == GroupedKind::kE4m3 ? rates.e4m3_per_second : rates.s8_per_second;
+}
+
 /// What one shape is run with: rows, and router logits for each launch of a graph.
 class TimedExperts {
  public:
   TimedExperts(const CudaContext& context, CublasLtGemm& lt, const ExpertsShape& shape,
-               int64_t rows_max)
+               ExpertsWeights weights, int64_t rows_max)
       : context_(context),
         shape_(shape),
-        experts_(random_experts(context, lt, shape)),
+        weights_(weights),
+        experts_(random_experts(context, lt, weights, shape)),
         x_(random_numbers(rows_max * shape.hidden_size)),
         y_(static_cast<size_t>(rows_max * shape.hidden_size) * 2, "outputs to time"),
         logits_(static_cast<size_t>(kNumLaunches * rows_max * shape.num_experts) * sizeof(float),
@@ -76,10 +138,11 @@ class TimedExperts {
   }
 
   ExpertsTime time(const GpuRates& rates, int64_t M) {
-    ExpertsTime result = {.shape = shape_.name, .M = M};
+    ExpertsTime result = {.shape = shape_.name, .weights = weights_, .M = M};
     result.num_touched = touched(M);
-    result.microseconds = graph_microseconds(
-        [&](int64_t launch) { experts_.run(context_, x(M), logits(launch, M), y(M)); });
+    const auto run = [&](int64_t launch) { experts_.run(context_, x(M), logits(launch, M), y(M)); };
+    result.is_alone = experts_.runs_alone(M);
+    result.microseconds = result.is_alone ? stream_microseconds(run) : graph_microseconds(run);
     const size_t mark = context_.workspace.mark();
     const DeviceRouting routing =
         take_routing(context_.workspace, M, shape_.num_experts, shape_.num_experts_per_token);
@@ -93,10 +156,12 @@ class TimedExperts {
     context_.workspace.release(mark);
     const double expert_weights =
         3.0 * static_cast<double>(shape_.hidden_size) * static_cast<double>(shape_.width);
+    const double expert_bytes = stored_bytes(weights_, 2 * shape_.width, shape_.hidden_size) +
+                                stored_bytes(weights_, shape_.hidden_size, shape_.width);
     const auto num_slots = static_cast<double>(M * shape_.num_experts_per_token);
     result.floor_microseconds =
-        1e6 * std::max(2 * expert_weights * result.num_touched / rates.bytes_per_second,
-                       2 * expert_weights * num_slots / rates.f16_per_second);
+        1e6 * std::max(expert_bytes * result.num_touched / rates.bytes_per_second,
+                       2 * expert_weights * num_slots / peak(rates, weights_));
     return result;
   }
 
@@ -137,8 +202,23 @@ class TimedExperts {
                          [&](size_t launch) { launch_one(static_cast<int64_t>(launch)); });
   }
 
+  /// The same without a graph, waits of the host included.
+  double stream_microseconds(const std::function<void(int64_t)>& launch_one) const {
+    const CudaEvent begin(CudaEvent::Time::kYes), end(CudaEvent::Time::kYes);
+    double least = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < 4; ++repeat) {
+      context_.stream.record(begin);
+      for (int64_t launch = 0; launch < kNumLaunches; ++launch) launch_one(launch);
+      context_.stream.record(end);
+      end.synchronize();
+      least = std::min(least, 1e3 * double{end.milliseconds_since(begin)} / double{kNumLaunches});
+    }
+    return least;
+  }
+
   const CudaContext& context_;
   const ExpertsShape& shape_;
+  ExpertsWeights weights_;
   CudaExperts experts_;
   DeviceBuffer x_, y_, logits_;
 };
@@ -158,6 +238,17 @@ std::vector<ExpertsShape> published_experts_shapes() {
            .width = 768}};
 }
 
+std::vector<ExpertsWeights> timed_experts_weights() {
+  std::vector<ExpertsWeights> all = {ExpertsWeights()};
+  for (int kind = 0; kind < kNumGroupedKinds; ++kind) {
+    const auto weights = static_cast<GroupedKind>(kind);
+    if (weights != GroupedKind::kU4Bf16 && weights != GroupedKind::kU8Bf16) all.push_back(weights);
+  }
+  return all;
+}
+
+const char* name_of(ExpertsWeights weights) { return weights ? name_of(*weights) : "f16"; }
+
 std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& lt,
                                       const TimeExpertsOptions& options) {
   std::vector<ExpertsTime> times;
@@ -165,10 +256,12 @@ std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& 
   const int64_t rows_max = *std::max_element(options.rows.begin(), options.rows.end());
   const auto shapes = options.shapes.empty() ? published_experts_shapes() : options.shapes;
   for (const ExpertsShape& shape : shapes) {
-    HALLEY_CHECK(shape.hidden_size % 8 == 0 && shape.width % 8 == 0, shape.hidden_size,
+    HALLEY_CHECK(shape.hidden_size % 16 == 0 && shape.width % 16 == 0, shape.hidden_size,
                  shape.width);
-    TimedExperts timed(context, lt, shape, rows_max);
-    for (const int64_t M : options.rows) times.push_back(timed.time(options.rates, M));
+    for (const ExpertsWeights weights : options.weights) {
+      TimedExperts timed(context, lt, shape, weights, rows_max);
+      for (const int64_t M : options.rows) times.push_back(timed.time(options.rates, M));
+    }
   }
   return times;
 }

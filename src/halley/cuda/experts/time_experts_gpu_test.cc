@@ -33,5 +33,22 @@ TEST_F(TimeExpertsGpuTest, TimesAreOfWhatWasAsked) {
   EXPECT_DOUBLE_EQ(times[0].floor_microseconds, 1e6 * (2.0 * 3 * 256 * 128 * 2 / 4.66e12));
 }
 
+TEST_F(TimeExpertsGpuTest, AllWeightsAreTimed) {
+  const ExpertsShape small = {.name = "small",
+                              .num_experts = 4,
+                              .num_experts_per_token = 2,
+                              .hidden_size = 256,
+                              .width = 128};
+  const std::vector<ExpertsWeights> weights = timed_experts_weights();
+  const auto times =
+      time_experts(large_context_, lt_, {.shapes = {small}, .weights = weights, .rows = {64}});
+  ASSERT_EQ(times.size(), weights.size());
+  for (size_t i = 0; i < times.size(); ++i) {
+    EXPECT_EQ(times[i].weights, weights[i]);
+    EXPECT_GT(times[i].microseconds, 0) << name_of(weights[i]);
+    EXPECT_GT(times[i].floor_microseconds, 0) << name_of(weights[i]);
+  }
+}
+
 }  // namespace
 }  // namespace halley::cuda

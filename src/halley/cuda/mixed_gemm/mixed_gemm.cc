@@ -188,11 +188,10 @@ RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales) {
   if (!is_s8(weight.kind)) return {};
   HALLEY_CHECK(x_scales.x_scales != nullptr);
   HALLEY_CHECK(!weight.has_offsets || x_scales.x_sums != nullptr);
-  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
   return {.x_scales = x_scales.x_scales,
-          .w_scales = scales,
+          .w_scales = weight.w_scales(),
           .is_x_tensor = x_scales.is_x_tensor,
-          .w_offsets = weight.has_offsets ? scales + weight.N : nullptr,
+          .w_offsets = weight.w_offsets(),
           .x_sums = x_scales.x_sums};
 }
 

@@ -36,6 +36,11 @@ struct MixedWeight {
   /// Whether products need the sums of activations' codes: for offsets, or because groups of s8 are
   /// decoded to numbers that are 128 too large.
   bool needs_sums() const { return has_offsets || kind == MixedKind::kU4GroupS8; }
+  /// [N] of s8, and offsets where it has some; else null.
+  const float* w_scales() const {
+    return is_s8(kind) ? reinterpret_cast<const float*>(scales.data()) : nullptr;
+  }
+  const float* w_offsets() const { return has_offsets ? w_scales() + N : nullptr; }
   size_t num_bytes() const {
     return chunks.num_bytes() + scales.num_bytes() + counters.num_bytes();
   }

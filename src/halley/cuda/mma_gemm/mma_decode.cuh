@@ -22,6 +22,16 @@ namespace halley::cuda {
 //   decode()     eight registers: two operands a of the unit, from the 16 bytes of its 64 inputs
 //   multiply()   both of them with a unit of eight tokens
 
+/// Where the parameters of a step of 32 inputs lie, from those of the first group on.
+struct GroupSteps {
+  int shift = 0;             // log2 of a group's steps
+  uint32_t pitch_bytes = 0;  // from a group to the next
+
+  __device__ __forceinline__ uint32_t offset_of(int step) const {
+    return (static_cast<uint32_t>(step) >> shift) * pitch_bytes;
+  }
+};
+
 /// Both operands of 64 inputs of s8.
 struct S8Multiply {
   static __device__ __forceinline__ void multiply(int32_t (&sums)[4], const uint32_t (&a)[8],
@@ -37,7 +47,7 @@ struct MmaU4S8 : S8Multiply {
   static constexpr int kUnits = 2;
   struct Groups {};
 
-  static __device__ __forceinline__ Groups load_groups(uint32_t, int, int) { return {}; }
+  static __device__ __forceinline__ Groups load_groups(uint32_t, int, GroupSteps) { return {}; }
 
   /// Codes are stored less 8. A nibble becomes the high half of a byte, the low half zero: 16 times
   /// the number without sign extension; 1/16 is in the output's scale. The two outputs of a lane
@@ -63,13 +73,11 @@ struct MmaU4GroupS8 : S8Multiply {
     uint32_t of_step[2];  // scale and offset of both outputs, of 32 inputs each
   };
 
-  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
-    constexpr auto kBytes = static_cast<uint32_t>(group_bytes(MixedKind::kU4GroupS8));
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, GroupSteps steps) {
     Groups groups;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      groups.of_step[s] =
-          ptx::ld_shared_b32(entry + (static_cast<uint32_t>(2 * unit + s) >> group_shift) * kBytes);
+      groups.of_step[s] = ptx::ld_shared_b32(entry + steps.offset_of(2 * unit + s));
     }
     return groups;
   }
@@ -101,12 +109,19 @@ struct MmaGroupPairs {
   uint32_t scale, zero, upper_scale, upper_zero;
 };
 
+__device__ __forceinline__ MmaGroupPairs load_pairs(uint32_t entry) {
+  const uint2 group = ptx::ld_shared_b32x2(entry);
+  return {.scale = __byte_perm(group.x, 0, 0x1010),
+          .zero = __byte_perm(group.x, 0, 0x3232),
+          .upper_scale = __byte_perm(group.y, 0, 0x1010),
+          .upper_zero = __byte_perm(group.y, 0, 0x3232)};
+}
+
 /// Codes below an exponent whose lowest bit stands for 1: of 1024 + code less 1024 + zero it is
 /// exactly code - zero, and four bits higher 1024 + 16 * code times 1/16 less 64 + zero. The
 /// product with the scale is rounded once.
 struct MmaF16Pairs {
   static constexpr MmaKind kKind = MmaKind::kU4F16;
-  static constexpr MixedKind kLayout = MixedKind::kU4F16;
 
   /// Of the codes in the lowest bits of both halves, and of those above them.
   static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const MmaGroupPairs& group) {
@@ -129,7 +144,6 @@ struct MmaF16Pairs {
 /// The same with the exponent of 128, whose mantissa has room for one code alone.
 struct MmaBf16Pairs {
   static constexpr MmaKind kKind = MmaKind::kU4Bf16;
-  static constexpr MixedKind kLayout = MixedKind::kU4Bf16;
 
   static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const MmaGroupPairs& group) {
     return number(pairs, group.scale, group.zero);
@@ -159,14 +173,8 @@ struct MmaU4Numbers {
   using Groups = MmaGroupPairs;
 
   /// The entry of the group of step `unit`.
-  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
-    constexpr auto kBytes = static_cast<uint32_t>(group_bytes(Pairs::kLayout));
-    const uint2 group =
-        ptx::ld_shared_b32x2(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
-    return {.scale = __byte_perm(group.x, 0, 0x1010),
-            .zero = __byte_perm(group.x, 0, 0x3232),
-            .upper_scale = __byte_perm(group.y, 0, 0x1010),
-            .upper_zero = __byte_perm(group.y, 0, 0x3232)};
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, GroupSteps steps) {
+    return load_pairs(entry + steps.offset_of(unit));
   }
 
   static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
@@ -209,7 +217,7 @@ struct MmaS4Blocks {
     static constexpr int kUnits = 2;
     struct Groups {};
 
-    static __device__ __forceinline__ Groups load_groups(uint32_t, int, int) { return {}; }
+    static __device__ __forceinline__ Groups load_groups(uint32_t, int, GroupSteps) { return {}; }
 
     /// Four registers alone. Codes are stored less 8, in two's complement.
     static __device__ __forceinline__ void decode(uint32_t (&a)[8], int /*unit*/,

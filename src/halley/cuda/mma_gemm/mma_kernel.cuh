@@ -206,6 +206,8 @@ class MmaProduct {
                                  typename Units::Sum (&sums)[kOutputTiles][kTokenTiles][4]) const {
     const uint32_t weights = stage + static_cast<uint32_t>(weights_offset(kKind, kTokens));
     constexpr int kHalfUnits = Units::kUnits / 2;
+    const GroupSteps steps = {.shift = args_.group_shift,
+                              .pitch_bytes = static_cast<uint32_t>(group_bytes(layout_of(kKind)))};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint4 codes[kOutputTiles];
@@ -221,7 +223,7 @@ class MmaProduct {
           const uint32_t groups =
               weights + kChunkCodeBytes +
               static_cast<uint32_t>(entry * group_entry_bytes(layout_of(kKind)));
-          Units::decode(a[i], unit, codes[i], Units::load_groups(groups, unit, args_.group_shift));
+          Units::decode(a[i], unit, codes[i], Units::load_groups(groups, unit, steps));
         }
 #pragma unroll
         for (int j = 0; j < kTokenTiles; ++j) {

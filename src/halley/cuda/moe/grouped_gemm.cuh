@@ -78,7 +78,7 @@ class StageLoader {
   /// empty group behind the last.
   __device__ void start(std::byte* stage) {
     if (tile_ >= 0) {
-      const int input = input_ + chunk() * kChunkInputs;
+      const int input = input_ + chunk() * kCopyInputs;
       const int left = 2 * (params_.num_inputs - input);
       const int num_bytes = left < 0 ? 0 : left < 16 ? left : 16;
       const int64_t byte = int64_t{input} * 2;

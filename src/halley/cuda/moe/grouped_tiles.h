@@ -10,8 +10,8 @@ namespace halley::cuda {
 /// Inputs of a stage of the pipeline: 128 bytes of a row of shared memory.
 inline constexpr int kGroupedInputs = 64;
 /// 16 bytes: what one copy brings and one lane names to ldmatrix.
-inline constexpr int kChunkInputs = 8;
-inline constexpr int kRowChunks = kGroupedInputs / kChunkInputs;
+inline constexpr int kCopyInputs = 8;
+inline constexpr int kRowChunks = kGroupedInputs / kCopyInputs;
 inline constexpr int kStageRowBytes = kGroupedInputs * 2;
 
 /// A block's warps and what each multiplies: kRowFragments times 16 slots, kOutputPairs times 16

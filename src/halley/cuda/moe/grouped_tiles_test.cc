@@ -114,7 +114,7 @@ class EmulatedBlock {
     const int padded_slots = (tile.num_slots + 15) / 16 * 16;
     const int K = problem_.num_inputs;
     for (int thread = 0; thread < Shape::kThreads; ++thread) {
-      const int input = load_input_ + copy_chunk(thread) * kChunkInputs;
+      const int input = load_input_ + copy_chunk(thread) * kCopyInputs;
       const WeightRows rows =
           weight_rows_of<Shape>(thread, tile, problem_.num_outputs, problem_.is_gated);
       for (int i = 0; i < Shape::kWeightCopies; ++i) {
@@ -142,7 +142,7 @@ class EmulatedBlock {
   }
 
   void copy(const std::vector<float>& from, int64_t first, int input, float* to) const {
-    for (int i = 0; i < kChunkInputs; ++i) {
+    for (int i = 0; i < kCopyInputs; ++i) {
       const bool is_read = first >= 0 && input + i < problem_.num_inputs;
       to[i] = is_read ? from.at(static_cast<size_t>(first + i)) : 0.0f;
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct CudaLinearPlan {
   std::string low_kernel;  // the same in low precision (core/precision.h); "": there is none
   std::string mma_kernel;  // of compute capability 8.0 to 8.9, in the C library alone; or ""
   std::vector<std::string> rejections;  // of better-placed kernels
-  /// Of a weight in rows of codes or numbers: what CudaExperts groups by.
+  // What CudaExperts groups by. Of packed tiles:
+  std::optional<MixedKind> packed_kind = {};
+  int group_size = 0;
+  // Of rows of codes or numbers:
   DType row_dtype = DType::kF16;
   int64_t row_stride = 0;
   ActivationQuant activation = ActivationQuant::kNone;

@@ -40,7 +40,8 @@ __device__ double value_of_code(PackedLayout layout, uint32_t code) {
   if (layout != PackedLayout::kE2m1Quad) return static_cast<double>(code);
   // Exponent and mantissa at the bits that f64 has for them are the value times 2^-1022.
   const double magnitude = __hiloint2double(static_cast<int>((code & 7u) << 19), 0) * 0x1p1022;
-  return (code & 8u) != 0 ? -magnitude : magnitude;
+  // Code 8 is the zero of code 0, without a sign.
+  return (code & 8u) != 0 ? 0.0 - magnitude : magnitude;
 }
 
 /// One rounding at the end: the factors have 24 and 8 bits, and f64 holds their product.

@@ -88,13 +88,10 @@ void plan_w4ax(const DeviceGemm&, const GemmDesc& desc, const std::string&, Cuda
       static_cast<size_t>(w4ax_code_bytes(N, K) + w4ax_scale_bytes(N, K)) + arrays.num_bytes();
 }
 
-/// Why weights of so many bits are not kept by kernels that multiply them next to other layers'.
+/// Why weights of so many bits are not kept.
 std::string why_not_packed(const GemmDesc& desc, int bits) {
-  if (desc.activation_dtype == DType::kF32) {
-    return str("no product of ", bits, "-bit codes takes f32 activations");
-  }
-  if (desc.use == LinearUse::kGrouped) return "experts are multiplied together, as numbers";
-  return "";
+  if (desc.activation_dtype != DType::kF32) return "";
+  return str("no product of ", bits, "-bit codes takes f32 activations");
 }
 
 /// Whether a kind is for the weight's bits, scales and activations.
@@ -121,6 +118,9 @@ std::optional<std::string> why_not_mixed_row(const DeviceGemm& gemm, const GemmD
   const int bits = is_u8(kind) ? 8 : 4;
   std::string reason = why_not_packed(desc, bits);
   if (!reason.empty()) return reason;
+  if (desc.use == LinearUse::kGrouped && desc.stored.has_input_perm) {
+    return "experts with an order of inputs each are multiplied together as numbers";
+  }
   // Hopper's kernels alone take 8 bits.
   if (desc.w4 == nullptr || (bits == 8 && desc.w4->kernels != W4Kernels::kHopper)) {
     return str("products of ", bits, "-bit codes need compute capability ",
@@ -140,6 +140,8 @@ void plan_mixed(const DeviceGemm& gemm, const GemmDesc& desc, const std::string&
   plan->form = describe_mixed(kind, desc.stored);
   plan->kernel = mixed_kernel_name(kind);
   plan->mma_kernel = mma_kernel_name(kind);
+  plan->packed_kind = kind;
+  plan->group_size = stored_group_size(K, desc.stored.group_size);
   plan->device_bytes =
       static_cast<size_t>(mixed_bytes(kind, N, K, stored_group_size(K, desc.stored.group_size)) +
                           mixed_scale_bytes(kind, N, has_offsets)) +
@@ -152,6 +154,9 @@ std::optional<std::string> why_not_gemv_row(const DeviceGemm&, const GemmDesc& d
   if (weight_form(desc.stored, desc.activation_dtype).is_codes()) return std::nullopt;
   std::string reason = why_not_packed(desc, shape.bits);
   if (!reason.empty()) return reason;
+  if (desc.use == LinearUse::kGrouped) {
+    return str("experts in ", shape.bits, " bits are multiplied together as numbers");
+  }
   const char* name = gemv_kernel_name(shape.bits);
   if (desc.is_batch_invariant) {
     return str(name, " is for few rows, and results must not depend on how many there are");

@@ -122,7 +122,7 @@ TEST_F(GemvLinearGpuTest, WhatDoesNotFitIsDecodedAndSaysWhy) {
               AllOf(StartsWith("u8_quad, decoded to f16: gemm_w8a16_mixed: zeros of groups are no"),
                     HasSubstr("; gemm_w8a16_gemv: zeros are no multiples of")));
   EXPECT_THAT(loader.load_packed("a", weight, {}, 0, LinearUse::kGrouped).form,
-              HasSubstr("experts are multiplied together"));
+              HasSubstr("experts in 8 bits are multiplied together as numbers"));
   weight.quant.groups.as<float>()[32] = 3.5f;
   EXPECT_THAT(loader.load_packed("a", weight, {}, 0).form,
               AllOf(HasSubstr("kept in 8 bits: per-channel scales; of more than 32 rows"),

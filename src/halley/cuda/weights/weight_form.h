@@ -49,7 +49,7 @@ size_t row_bytes_of(DType dtype, int64_t N, int64_t K);
 /// How a layer will be multiplied.
 enum class LinearUse : uint8_t {
   kAlone,
-  /// Together with other experts, by a kernel that takes numbers: codes are decoded.
+  /// Together with other experts, by kernels of numbers and of weights of 4 and 8 bits.
   kGrouped,
 };
 

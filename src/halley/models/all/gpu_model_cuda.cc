@@ -1,5 +1,7 @@
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,8 +33,8 @@ GpuLinearPlan plan_of(const cuda::CudaLinearPlan& planned) {
 }
 
 /// A layer of experts that run together.
-void set_grouped(GpuLinearPlan& plan) {
-  plan.kernel = cuda::kGroupedKernelName;
+void set_grouped(GpuLinearPlan& plan, std::string kernel) {
+  plan.kernel = std::move(kernel);
   plan.mma_kernel.clear();
   plan.rejections.clear();
 }
@@ -44,7 +46,9 @@ class PlannedExperts {
     auto& layers = indices_.size() % 2 == 0 ? gate_up_ : down_;
     std::vector<cuda::ExpertSection>& layer = layers.emplace_back();
     for (const cuda::CudaLinearPlan& section : sections) {
-      layer.push_back({.dtype = section.row_dtype,
+      layer.push_back({.kind = kind_of(section),
+                       .dtype = section.row_dtype,
+                       .group_size = section.group_size,
                        .N = section.out_features,
                        .K = section.in_features,
                        .row_stride = section.row_stride,
@@ -60,16 +64,25 @@ class PlannedExperts {
   /// The same question as CudaExperts asks of what was loaded.
   void finish(const DecoderConfig& config, DType activation_dtype,
               std::vector<std::vector<GpuLinearPlan>>& plans) {
-    if (!indices_.empty() &&
-        cuda::why_not_grouped(activation_dtype, config.is_gated, gate_up_, down_).empty()) {
-      for (const size_t index : indices_) {
-        for (GpuLinearPlan& plan : plans[index]) set_grouped(plan);
+    const bool is_grouped =
+        !indices_.empty() &&
+        cuda::why_not_grouped(activation_dtype, config.is_gated, gate_up_).empty() &&
+        cuda::why_not_grouped(activation_dtype, false, down_).empty();
+    for (size_t i = 0; is_grouped && i < indices_.size(); ++i) {
+      const std::vector<cuda::ExpertSection>& first = i % 2 == 0 ? gate_up_[0] : down_[0];
+      for (GpuLinearPlan& plan : plans[indices_[i]]) {
+        set_grouped(plan, cuda::grouped_kernel_name(first[0].kind));
       }
     }
     *this = {};
   }
 
  private:
+  static std::optional<cuda::GroupedKind> kind_of(const cuda::CudaLinearPlan& section) {
+    return section.packed_kind ? cuda::grouped_kind(*section.packed_kind)
+                               : cuda::grouped_kind_of_rows(section.row_dtype);
+  }
+
   std::vector<std::vector<cuda::ExpertSection>> gate_up_, down_;
   std::vector<size_t> indices_;
   uintptr_t num_orders_ = 0;
@@ -108,7 +121,7 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     planned[i].low_kernel = section.weight->low_kernel_name();
     planned[i].rejections = section.weight->rejections();
     planned[i].device_bytes = section.device_bytes();
-    if (placed.is_grouped) set_grouped(planned[i]);
+    if (!placed.grouped_kernel.empty()) set_grouped(planned[i], placed.grouped_kernel);
   }
   return planned;
 }

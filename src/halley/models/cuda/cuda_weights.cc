@@ -241,7 +241,8 @@ class Loader {
                                       .is_gated = config_.is_gated,
                                       .activation_dtype = target_.activation_dtype,
                                       .num_routed = spec.router->out_features(),
-                                      .first_expert = spec.first_expert},
+                                      .first_expert = spec.first_expert,
+                                      .is_batch_invariant = target_.lt.choice().is_batch_invariant},
                           std::move(gate_up), std::move(down));
   }
 
@@ -267,10 +268,10 @@ std::vector<CudaDecoderWeights::PlacedLinear> CudaDecoderWeights::linears() cons
       continue;
     }
     linears.push_back({&*layer.router});
-    const bool is_grouped = layer.experts->is_capturable();
-    for (size_t i = 0; i < layer.experts->gate_up().size(); ++i) {
-      linears.push_back({&layer.experts->gate_up()[i], is_grouped});
-      linears.push_back({&layer.experts->down()[i], is_grouped});
+    const CudaExperts& experts = *layer.experts;
+    for (size_t i = 0; i < experts.gate_up().size(); ++i) {
+      linears.push_back({&experts.gate_up()[i], experts.gate_up_kernel_name()});
+      linears.push_back({&experts.down()[i], experts.down_kernel_name()});
     }
   }
   if (!is_output_tied && !output.sections().empty()) linears.push_back({&output});

@@ -57,7 +57,8 @@ struct CudaDecoderWeights {
   }
   struct PlacedLinear {
     const CudaLinear* linear = nullptr;
-    bool is_grouped = false;  // runs in one grouped GEMM with the other experts (cuda_experts.h)
+    /// The name of the grouped GEMM in which an expert runs with the others (cuda_experts.h).
+    std::string grouped_kernel = {};
   };
   /// Linear layers that run as GEMMs, in the order of list_decoder_parts(): a tied output first.
   std::vector<PlacedLinear> linears() const;

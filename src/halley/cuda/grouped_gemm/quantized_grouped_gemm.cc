@@ -1,0 +1,127 @@
+#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/lt_problem.h"
+#include "halley/cuda/grouped_gemm/grouped_arguments.h"
+#include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/moe/moe_routing.h"
+
+namespace halley::cuda {
+namespace {
+
+using Launch = void (*)(const CudaContext&, const GroupedArguments&);
+/// In the order of Tile.
+using TileLaunches = std::array<Launch, 4>;
+
+enum class Tile : uint8_t { kLone, kFew, kSome, kMany };
+
+template <GroupedKind kKind>
+constexpr TileLaunches kLaunchesOf = {
+    launch_quantized_grouped<kKind, LoneTile>, launch_quantized_grouped<kKind, FewTile>,
+    launch_quantized_grouped<kKind, SomeTile>, launch_quantized_grouped<kKind, ManyTile>};
+
+/// In the order of GroupedKind.
+constexpr std::array<TileLaunches, kNumGroupedKinds> kLaunches = {
+    kLaunchesOf<GroupedKind::kU4S8>,  kLaunchesOf<GroupedKind::kU4GroupS8>,
+    kLaunchesOf<GroupedKind::kU4F16>, kLaunchesOf<GroupedKind::kU4Bf16>,
+    kLaunchesOf<GroupedKind::kU8F16>, kLaunchesOf<GroupedKind::kU8Bf16>,
+    kLaunchesOf<GroupedKind::kS8>,    kLaunchesOf<GroupedKind::kE4m3>};
+
+DType input_dtype(GroupedKind kind) {
+  switch (kind) {
+    case GroupedKind::kU4F16:
+    case GroupedKind::kU8F16:
+      return DType::kF16;
+    case GroupedKind::kU4Bf16:
+    case GroupedKind::kU8Bf16:
+      return DType::kBf16;
+    case GroupedKind::kE4m3:
+      return DType::kF8E4M3;
+    case GroupedKind::kU4S8:
+    case GroupedKind::kU4GroupS8:
+    case GroupedKind::kS8:
+      return DType::kI8;
+  }
+  HALLEY_CHECK(false, static_cast<int>(kind));
+}
+
+void check_gemm(const QuantizedGroupedGemm& gemm, const Matrix& y) {
+  const ConstMatrix& x = gemm.x;
+  HALLEY_CHECK(x.dtype == input_dtype(gemm.kind), x.dtype, gemm.kind);
+  HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16, y.dtype);
+  HALLEY_CHECK(has_scales(gemm.kind) || y.dtype == x.dtype, x.dtype, y.dtype);
+  HALLEY_CHECK(gemm.num_experts >= 1 && gemm.num_experts <= kExpertsMax, gemm.num_experts);
+  constexpr int64_t kIntMax = std::numeric_limits<int>::max();
+  HALLEY_CHECK(x.num_cols >= 1 && x.num_cols < kIntMax / 4 && y.num_cols < kIntMax / 2 &&
+                   y.num_rows < kIntMax / 2,
+               x.num_cols, y.num_cols, y.num_rows);
+  HALLEY_CHECK(row_alignment(x) == kPieceBytes, x.row_stride);
+  HALLEY_CHECK(gemm.second_half_begin % kHalfOutputs == 0, gemm.second_half_begin);
+  HALLEY_CHECK(!is_rows(gemm.kind) || gemm.weight_stride % kPieceBytes == 0, gemm.weight_stride);
+}
+
+/// By the slots that an expert has on average, and by how many tiles there will be.
+Tile choose_tile(const CudaContext& context, const QuantizedGroupedGemm& gemm, const Matrix& y) {
+  if (y.num_rows > kSomeTokensMax * gemm.num_experts) return Tile::kMany;
+  if (y.num_rows > kFewTokensMax * gemm.num_experts) return Tile::kSome;
+  const int64_t experts = std::min(y.num_rows, gemm.num_experts);
+  const int64_t tiles = experts * num_output_tiles(static_cast<int>(y.num_cols),
+                                                   gemm.epilogue == GroupedEpilogue::kGated,
+                                                   FewTile::kRowBlocks * kBlockOutputs);
+  // Its warps add the inputs of a stage in two parts. Accumulators of integers are exact.
+  const bool is_exact =
+      gemm.kind == GroupedKind::kS8 || (!is_rows(gemm.kind) && is_s8(mixed_kind(gemm.kind)));
+  const bool may_be_lone = is_exact || !gemm.is_batch_invariant;
+  return may_be_lone && tiles < int64_t{2} * context.device.num_sms ? Tile::kLone : Tile::kFew;
+}
+
+}  // namespace
+
+const char* name_of(GroupedKind kind) {
+  if (is_rows(kind)) return kind == GroupedKind::kS8 ? "s8" : "e4m3";
+  return name_of(mixed_kind(kind));
+}
+
+void quantized_grouped_gemm(const CudaContext& context, const QuantizedGroupedGemm& gemm,
+                            Matrix y) {
+  check_gemm(gemm, y);
+  if (y.num_rows == 0 || y.num_cols == 0) return;
+  const ConstMatrix& x = gemm.x;
+  const int64_t x_bytes = bits_of(x.dtype) / 8, y_bytes = bits_of(y.dtype) / 8;
+  GroupedArguments args;
+  args.x = reinterpret_cast<const uint8_t*>(x.data);
+  args.x_stride_bytes = x.row_stride * x_bytes;
+  args.x_row_bytes = static_cast<int>(x.num_cols * x_bytes);
+  args.slot_row = gemm.slot_row;
+  args.expert_begin = gemm.expert_begin;
+  args.weights = gemm.weights;
+  args.second_half_block = static_cast<int>(gemm.second_half_begin / kBlockOutputs);
+  args.weight_step_bytes = gemm.weight_stride;
+  if (!is_rows(gemm.kind)) {
+    args.weight_step_bytes = chunk_bytes(mixed_kind(gemm.kind), gemm.group_size);
+    args.num_groups = chunk_groups(gemm.group_size);
+    args.group_shift = std::countr_zero(static_cast<unsigned>(gemm.group_size / kStepInputs));
+  }
+  args.num_experts = static_cast<int>(gemm.num_experts);
+  args.num_outputs = static_cast<int>(y.num_cols);
+  args.num_chunks = static_cast<int>(ceil_div<int64_t>(x.num_cols, kChunkInputs));
+  args.num_slots = y.num_rows;
+  args.x_scales = gemm.x_scales;
+  args.y = y.data;
+  args.y_stride_bytes = y.row_stride * y_bytes;
+  args.is_y_bf16 = y.dtype == DType::kBf16;
+  args.is_in_pairs = y.num_cols % 2 == 0 && args.y_stride_bytes % 4 == 0 &&
+                     std::bit_cast<uintptr_t>(y.data) % 4 == 0;
+  args.epilogue = gemm.epilogue;
+  args.activation = gemm.activation;
+  const Tile tile = choose_tile(context, gemm, y);
+  kLaunches[static_cast<size_t>(gemm.kind)][static_cast<size_t>(tile)](context, args);
+}
+
+}  // namespace halley::cuda
