@@ -95,7 +95,7 @@ TEST(WhyNotGrouped, HalvesOfPackedTilesAreRowBlocks) {
       sections[0].N = 240;
     }
     EXPECT_EQ(experts.why_not(),
-              is_rows(kind) ? "" : "half a layer has 120 outputs, no multiple of 64");
+              is_rows(kind) ? "" : "half a layer has 120 outputs, no multiple of 32");
     for (std::vector<ExpertSection>& sections : experts.gate_up) {
       sections[0].N = 120;
       sections.push_back(sections[0]);

@@ -114,8 +114,8 @@ std::string why_not_grouped(DType activation_dtype, bool has_halves,
     }
   }
   const bool is_packed = first[0].kind && !is_rows(*first[0].kind);
-  if (is_packed && has_halves && first.size() == 1 && first[0].N / 2 % kHalfOutputs != 0) {
-    return str("half a layer has ", first[0].N / 2, " outputs, no multiple of ", kHalfOutputs);
+  if (is_packed && has_halves && first.size() == 1 && first[0].N / 2 % kHalfOutputsMin != 0) {
+    return str("half a layer has ", first[0].N / 2, " outputs, no multiple of ", kHalfOutputsMin);
   }
   return {};
 }

@@ -27,16 +27,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   auto* parts = reinterpret_cast<typename Warp::Sum*>(behind);
   QuantizedGroupedTables tables;
   tables.data = reinterpret_cast<const uint8_t**>(behind + Warp::kPartsBytes);
-  tables.expert_begin = reinterpret_cast<int32_t*>(tables.data + args.num_experts * num_halves);
-  tables.row_tile_begin = tables.expert_begin + args.num_experts + 1;
-  tables.token_rows = tables.row_tile_begin + args.num_experts + 1;
+  tables.slots.expert_begin =
+      reinterpret_cast<int32_t*>(tables.data + args.num_experts * num_halves);
+  tables.slots.row_tile_begin = tables.slots.expert_begin + args.num_experts + 1;
+  tables.token_rows = tables.slots.row_tile_begin + args.num_experts + 1;
   for (int i = static_cast<int>(threadIdx.x); i < args.num_experts * num_halves;
        i += Shape::kThreads) {
     tables.data[i] = reinterpret_cast<const uint8_t*>(args.weights[i].data);
   }
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
-  fill_tables(args, tables, Shape::kTokens);
+  fill_tables(args.expert_begin, args.num_experts, Shape::kTokens, tables.slots);
   __syncthreads();
   constexpr int kTileRows = Shape::kRowBlocks * kBlockOutputs;
   const GroupedGrid grid = {

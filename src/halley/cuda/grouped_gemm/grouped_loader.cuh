@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
+#include "halley/cuda/moe/grouped_tables.cuh"
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/ptx/cp_async.cuh"
 
@@ -13,43 +14,15 @@ namespace halley::cuda {
 
 /// Behind the stages in shared memory.
 struct QuantizedGroupedTables {
-  const uint8_t** data;     // [E * halves]
-  int32_t* expert_begin;    // [E + 1]
-  int32_t* row_tile_begin;  // [E + 1]
-  int32_t* token_rows;      // [kTokens] of the tile that is copied; -1: behind the slots
+  const uint8_t** data;  // [E * halves]
+  SlotTables slots;
+  int32_t* token_rows;  // [kTokens] of the tile that is copied; -1: behind the slots
 
   __host__ __device__ static constexpr int bytes_of(int num_experts, int num_halves,
                                                     int num_tokens) {
-    return num_experts * num_halves * 8 + (2 * (num_experts + 1) + num_tokens) * 4;
+    return num_experts * num_halves * 8 + SlotTables::bytes_of(num_experts) + num_tokens * 4;
   }
 };
-
-/// The tables of slots and tiles, by all threads; complete behind the next barrier.
-__device__ inline void fill_tables(const GroupedArguments& args,
-                                   const QuantizedGroupedTables& tables, int tile_rows) {
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  for (int e = thread; e <= args.num_experts; e += threads) {
-    tables.expert_begin[e] = args.expert_begin[e];
-  }
-  if (thread >= 32) return;
-  // The first warp sums the tiles from what it reads itself.
-  int before = 0;
-  for (int first = 0; first < args.num_experts; first += 32) {
-    const int e = first + thread;
-    int tiles = 0;
-    if (e < args.num_experts) {
-      tiles = num_row_tiles(args.expert_begin[e + 1] - args.expert_begin[e], tile_rows);
-    }
-    int sum = tiles;
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-      if (thread >= step) sum += other;
-    }
-    if (e < args.num_experts) tables.row_tile_begin[e + 1] = before + sum;
-    before += __shfl_sync(0xFFFFFFFFu, sum, 31);
-  }
-  if (thread == 0) tables.row_tile_begin[0] = 0;
-}
 
 /// The whole GEMM, as every CTA knows it.
 struct GroupedProblem {
@@ -59,10 +32,10 @@ struct GroupedProblem {
 
   __device__ bool is_gated() const { return args.epilogue == GroupedEpilogue::kGated; }
   __device__ int num_tiles() const {
-    return tables.row_tile_begin[grid.num_experts] * grid.output_tiles;
+    return tables.slots.row_tile_begin[grid.num_experts] * grid.output_tiles;
   }
   __device__ GroupedTile tile(int index) const {
-    return find_tile(grid, tables.expert_begin, tables.row_tile_begin, index);
+    return find_tile(grid, tables.slots.expert_begin, tables.slots.row_tile_begin, index);
   }
 };
 

@@ -45,9 +45,9 @@ constexpr bool has_scales(GroupedKind kind) { return is_rows(kind) || is_s8(mixe
 
 /// A row block is 16 outputs; a stage has 128 inputs of some row blocks and of some tokens.
 inline constexpr int kBlockOutputs = 16;
-/// The second half of a joined weight in packed tiles begins at a multiple of this, so that a
-/// tile's row blocks of a half lie next to each other.
-inline constexpr int kHalfOutputs = 64;
+/// The second half of a joined weight in packed tiles begins at a multiple of this; a tile of the
+/// GEMM has the row blocks of a half next to each other, LoneTile half as many as the others.
+inline constexpr int kHalfOutputs = 64, kHalfOutputsMin = 32;
 /// Bytes of one copy.
 inline constexpr int kPieceBytes = 16;
 

@@ -62,12 +62,13 @@ void check_gemm(const QuantizedGroupedGemm& gemm, const Matrix& y) {
                    y.num_rows < kIntMax / 2,
                x.num_cols, y.num_cols, y.num_rows);
   HALLEY_CHECK(row_alignment(x) == kPieceBytes, x.row_stride);
-  HALLEY_CHECK(gemm.second_half_begin % kHalfOutputs == 0, gemm.second_half_begin);
+  HALLEY_CHECK(gemm.second_half_begin % kHalfOutputsMin == 0, gemm.second_half_begin);
   HALLEY_CHECK(!is_rows(gemm.kind) || gemm.weight_stride % kPieceBytes == 0, gemm.weight_stride);
 }
 
 /// By the slots that an expert has on average, and by how many tiles there will be.
 Tile choose_tile(const CudaContext& context, const QuantizedGroupedGemm& gemm, const Matrix& y) {
+  if (gemm.second_half_begin % kHalfOutputs != 0) return Tile::kLone;
   if (y.num_rows > kSomeTokensMax * gemm.num_experts) return Tile::kMany;
   if (y.num_rows > kFewTokensMax * gemm.num_experts) return Tile::kSome;
   const int64_t experts = std::min(y.num_rows, gemm.num_experts);

@@ -38,7 +38,7 @@ struct QuantizedGroupedGemm {
   /// [E], or [E, 2] with kGated (gate and other factor), in device memory.
   const GroupedWeight* weights = nullptr;
   /// Packed tiles: outputs of the weight's data before those of the second half, a multiple of
-  /// kHalfOutputs; 0 where each half has a weight of its own.
+  /// kHalfOutputsMin; 0 where each half has a weight of its own.
   int64_t second_half_begin = 0;
   int group_size = kChunkInputs;  // of packed tiles, as stored
   int64_t weight_stride = 0;      // of rows: bytes from one to the next

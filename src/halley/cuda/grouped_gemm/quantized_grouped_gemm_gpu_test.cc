@@ -318,7 +318,7 @@ TEST_F(QuantizedGroupedGpuTest, AgreesWithTheDefinition) {
   for (const GroupedKind kind : kKinds) {
     for (const auto& groups : kGroups) {
       for (const std::vector<int32_t>& sizes : groups) {
-        for (const int64_t N : {1, 16, 65, 192}) {
+        for (const int64_t N : {1, 16, 65, 96, 192}) {
           for (const int64_t K : {1, 127, 128, 400}) {
             for (const auto epilogue :
                  {GroupedEpilogue::kNone, GroupedEpilogue::kActivation, GroupedEpilogue::kGated}) {
@@ -329,7 +329,7 @@ TEST_F(QuantizedGroupedGpuTest, AgreesWithTheDefinition) {
               GroupedCase shape = {sizes, N, K, epilogue};
               shape.has_bias = (N + K) % 2 == 1;
               shape.is_gathered = K % 2 == 0;
-              shape.is_joined = N % kHalfOutputs == 0;
+              shape.is_joined = N % kHalfOutputsMin == 0;
               shape.group_size = K == 400 ? 64 : 128;
               expect_right(shape, kind, K == 128 ? DType::kF16 : DType::kBf16);
               if (HasFatalFailure()) return;

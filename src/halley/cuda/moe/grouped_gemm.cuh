@@ -8,6 +8,7 @@
 
 #include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/moe/grouped_kernels.h"
+#include "halley/cuda/moe/grouped_tables.cuh"
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
@@ -24,41 +25,12 @@ using attention::Operand;
 /// Behind the stages in shared memory.
 struct GroupedTables {
   const std::byte** weights;  // [E * halves]
-  int32_t* expert_begin;      // [E + 1]
-  int32_t* row_tile_begin;    // [E + 1]
+  SlotTables slots;
 
   __host__ __device__ static constexpr int bytes_of(int num_experts, int num_halves) {
-    return num_experts * num_halves * 8 + 2 * (num_experts + 1) * 4;
+    return num_experts * num_halves * 8 + SlotTables::bytes_of(num_experts);
   }
 };
-
-/// The tables of slots and tiles, by all threads; complete behind the next barrier.
-__device__ inline void fill_tables(const GroupedParams& params, const GroupedTables& tables,
-                                   int tile_rows) {
-  const int num_experts = params.num_experts;
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  for (int e = thread; e <= num_experts; e += threads) {
-    tables.expert_begin[e] = params.expert_begin[e];
-  }
-  if (thread >= 32) return;
-  // The first warp sums the tiles from what it reads itself.
-  int before = 0;
-  for (int first = 0; first < num_experts; first += 32) {
-    const int e = first + thread;
-    int tiles = 0;
-    if (e < num_experts) {
-      tiles = num_row_tiles(params.expert_begin[e + 1] - params.expert_begin[e], tile_rows);
-    }
-    int sum = tiles;
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-      if (thread >= step) sum += other;
-    }
-    if (e < num_experts) tables.row_tile_begin[e + 1] = before + sum;
-    before += __shfl_sync(0xFFFFFFFFu, sum, 31);
-  }
-  if (thread == 0) tables.row_tile_begin[0] = 0;
-}
 
 /// A thread's copies: one chunk of kXCopies rows of x and kWeightCopies of the weight a stage.
 template <typename Shape>
@@ -71,7 +43,7 @@ class StageLoader {
   }
 
   __device__ int num_tiles() const {
-    return tables_.row_tile_begin[grid_.num_experts] * grid_.output_tiles;
+    return tables_.slots.row_tile_begin[grid_.num_experts] * grid_.output_tiles;
   }
 
   /// Starts the copies of the next stage, of this tile or the block's next one, as one group; an
@@ -127,7 +99,8 @@ class StageLoader {
       tile_ = -1;
       return;
     }
-    const GroupedTile tile = find_tile(grid_, tables_.expert_begin, tables_.row_tile_begin, tile_);
+    const GroupedTile tile =
+        find_tile(grid_, tables_.slots.expert_begin, tables_.slots.row_tile_begin, tile_);
     padded_slots_ = (tile.num_slots + 15) / 16 * 16;
 #pragma unroll
     for (int i = 0; i < Shape::kXCopies; ++i) {
@@ -272,16 +245,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   GroupedTables tables;
   tables.weights =
       reinterpret_cast<const std::byte**>(memory + Shape::kStages * Shape::kStageBytes);
-  tables.expert_begin =
+  tables.slots.expert_begin =
       reinterpret_cast<int32_t*>(tables.weights + params.num_experts * num_halves);
-  tables.row_tile_begin = tables.expert_begin + params.num_experts + 1;
+  tables.slots.row_tile_begin = tables.slots.expert_begin + params.num_experts + 1;
   const int num_weights = params.num_experts * num_halves;
   for (int i = static_cast<int>(threadIdx.x); i < num_weights; i += Shape::kThreads) {
     tables.weights[i] = params.weights[i];
   }
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
-  fill_tables(params, tables, Shape::kRows);
+  fill_tables(params.expert_begin, params.num_experts, Shape::kRows, tables.slots);
   __syncthreads();
   const GroupedGrid grid = {
       .num_experts = params.num_experts,
@@ -296,7 +269,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   int stage = 0;
   for (int i = static_cast<int>(blockIdx.x); i < loader.num_tiles();
        i += static_cast<int>(gridDim.x)) {
-    const GroupedTile tile = find_tile(grid, tables.expert_begin, tables.row_tile_begin, i);
+    const GroupedTile tile =
+        find_tile(grid, tables.slots.expert_begin, tables.slots.row_tile_begin, i);
     const int num_fragments = place.num_fragments(tile.num_slots);
     WarpSums<Shape> sums = {};
     for (int input = 0; input < params.num_inputs; input += kGroupedInputs) {

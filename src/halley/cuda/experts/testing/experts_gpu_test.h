@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -288,17 +289,24 @@ class ExpertsGpuTest : public GpuTest {
     return y;
   }
 
-  /// Where inputs are quantized between the two products, a value near the middle of two may become
-  /// either: the layers round gate and up to 16 bits first.
-  void expect_near_its_layers(const ExpertsCase& shape, DType dtype, const Experts& experts) {
+  /// y of run(), and of by_layers().
+  std::pair<std::vector<float>, std::vector<float>> both_outputs(const ExpertsCase& shape,
+                                                                 DType dtype,
+                                                                 const Experts& experts) {
     DeviceMatrix x(dtype, shape.M, shape.K), logits(DType::kF32, shape.M, shape.E);
     const DeviceMatrix y(DType::kF32, shape.M, shape.K);
     x.fill_normal(21);
     logits.fill_normal(22);
     run(experts, x, logits, y);
-    const std::vector<float> got = y.get(stream_);
-    const std::vector<float> expected = by_layers(shape, dtype, experts, x, logits);
+    std::vector<float> got = y.get(stream_);
     EXPECT_TRUE(y.guards_are_intact(stream_));
+    return {std::move(got), by_layers(shape, dtype, experts, x, logits)};
+  }
+
+  /// Where inputs are quantized between the two GEMMs, a value near the middle of two may become
+  /// either: the layers round gate and up to 16 bits first.
+  void expect_near_its_layers(const ExpertsCase& shape, DType dtype, const Experts& experts) {
+    const auto [got, expected] = both_outputs(shape, dtype, experts);
     // A step of s8 is 1/127 of a row's largest value, of e4m3 1/8 of a value.
     const bool is_e4m3 = experts.down[0].quant.activation == ActivationQuant::kE4m3Token;
     expect_near(got, expected, is_e4m3 ? 0.03 : 0.015, is_e4m3 ? 0.09 : 0.05);
@@ -320,14 +328,7 @@ class ExpertsGpuTest : public GpuTest {
   }
 
   void expect_as_its_layers(const ExpertsCase& shape, DType dtype, const Experts& experts) {
-    DeviceMatrix x(dtype, shape.M, shape.K), logits(DType::kF32, shape.M, shape.E);
-    const DeviceMatrix y(DType::kF32, shape.M, shape.K);
-    x.fill_normal(21);
-    logits.fill_normal(22);
-    run(experts, x, logits, y);
-    const std::vector<float> got = y.get(stream_);
-    const std::vector<float> expected = by_layers(shape, dtype, experts, x, logits);
-    EXPECT_TRUE(y.guards_are_intact(stream_));
+    const auto [got, expected] = both_outputs(shape, dtype, experts);
     for (size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(got[i], expected[i], 1e-3 * (1 + std::fabs(expected[i]))) << i;
     }
