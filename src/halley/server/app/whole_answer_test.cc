@@ -173,17 +173,20 @@ TEST(WholeAnswer, ALargeOneIsNotFreedByTheThreadThatSeesItsClientGo) {
 }
 
 TEST(WholeAnswer, ALargeOneIsNotFreedByTheThreadOfTheEngine) {
-  std::atomic<int> num_steps_left{0};
+  // Tokens, not steps: the first ones may have few of the choices.
+  std::atomic<int64_t> num_tokens_left{0};
   Signal is_large, may_go_on;
   AppSetup setup;
-  setup.on_forward = [&](const ForwardBatch&) {
-    if (num_steps_left == 0 || --num_steps_left > 0) return;
+  setup.on_forward = [&](const ForwardBatch& batch) {
+    if (num_tokens_left <= 0) return;
+    num_tokens_left -= static_cast<int64_t>(batch.logit_rows.size());
+    if (num_tokens_left > 0) return;
     is_large.set();
     may_go_on.wait();
   };
   App app(std::move(setup));
   const std::thread::id answer_thread = answer_thread_of(app);
-  num_steps_left = 400;
+  num_tokens_left = 12'000;  // of 16,000: some 2 MB
   std::promise<std::thread::id> freed_by;
   const auto exchange = std::make_shared<FakeExchange>(kHuge);
   app.start("POST", kPath, lend(exchange, freed_by));
