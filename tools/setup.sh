@@ -7,11 +7,12 @@
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
-#   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy, tqdm, NumPy, pandas and
-#                           huggingface_hub, into .venv/python, for `make wheel`, python_package_test
-#                           and pull_test (260 MB, not from Debian)
-#   tools/setup.sh --torch   also PyTorch and transformers, into .venv/torch, for the tests of
-#                           halley.torch in python_package_test (7 GB, not from Debian)
+#   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy, tqdm, NumPy and pandas,
+#                           into .venv/python, for `make wheel` and python_package_test (250 MB, not
+#                           from Debian)
+#   tools/setup.sh --torch   also PyTorch and transformers with huggingface_hub, into .venv/torch, for
+#                           the tests of halley.torch in python_package_test, and pull_test (7 GB, not
+#                           from Debian)
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
 #                           Continue's command line, each into an environment of its own in
 #                           .venv/clients, for clients_test (1.3 GB)
@@ -102,7 +103,7 @@ install_clients() {
     [ -x .venv/python/bin/python ] || python3 -m venv .venv/python
     .venv/python/bin/pip install --quiet --disable-pip-version-check scikit-build-core==1.1.2 \
       nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm \
-      numpy==2.4.6 pandas==3.1.1 huggingface_hub==2.4.0
+      numpy==2.4.6 pandas==3.1.1
     say "what the Python package is built and tested with is in .venv/python"
   fi
   if [ "$1" = --torch ]; then

@@ -119,7 +119,7 @@ class Layout(PullTest):
         code = ("import huggingface_hub as hub; "
                 "print(hub.snapshot_download('org/name', local_files_only=True)); "
                 "print(hub.hf_hub_download('org/name', 'config.json', local_files_only=True))")
-        for venv in "python", "serve", "torch", "loaders":
+        for venv in "torch", "serve", "loaders":
             python = os.path.join(SOURCE, ".venv", venv, "bin", "python")
             if not os.path.exists(python) or subprocess.run(
                     [python, "-c", "import huggingface_hub"], capture_output=True,
@@ -131,7 +131,7 @@ class Layout(PullTest):
             self.assertEqual(result.stdout.split(),
                              [self.snapshot(), self.snapshot("config.json")])
             return
-        self.skipTest("no huggingface_hub is there: tools/setup.sh --python installs it")
+        self.skipTest("no huggingface_hub is there: tools/setup.sh --torch and --serve-tests install it")
 
     def test_files_can_be_chosen_but_no_pickles_and_no_code(self):
         self.pull("--include", "*config.json")
