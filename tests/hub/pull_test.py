@@ -131,7 +131,7 @@ class Layout(PullTest):
             self.assertEqual(result.stdout.split(),
                              [self.snapshot(), self.snapshot("config.json")])
             return
-        self.skipTest("no huggingface_hub is there: tools/setup.sh --torch and --serve-tests install it")
+        self.skipTest("no huggingface_hub: tools/setup.sh --torch and --serve-tests install it")
 
     def test_files_can_be_chosen_but_no_pickles_and_no_code(self):
         self.pull("--include", "*config.json")
