@@ -12,6 +12,7 @@
 #include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/weights/weight_form.h"
 
 namespace halley::cuda {
 namespace {
@@ -20,11 +21,6 @@ using Section = CudaLinear::Section;
 
 /// Rows begin at multiples of this many bytes, as the kernels ask.
 constexpr int64_t kRowBytes = 16;
-
-int64_t row_stride_for(DType dtype, int64_t num_cols) {
-  const int64_t element_bytes = bits_of(dtype) / 8;
-  return round_up(num_cols * element_bytes, kRowBytes) / element_bytes;
-}
 
 bool round_alike(const ExpertSection& a, const ExpertSection& b) {
   const CudaActivationQuant& x = a.activation;
@@ -48,11 +44,13 @@ std::string form_name(const ExpertSection& section) {
   return str(*section.kind, " in groups of ", section.group_size);
 }
 
+/// Waits for it.
 template <typename T>
 void copy_table(const CudaContext& context, std::byte* to, const std::vector<T>& values) {
   check_cuda(cudaMemcpyAsync(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice,
                              context.stream.get()),
              "copy of addresses of experts");
+  context.stream.synchronize();
 }
 
 }  // namespace
@@ -153,7 +151,6 @@ GroupedExperts::GroupedExperts(const CudaContext& context, const std::vector<Cud
   } else {
     make_float_table(context, halves);
   }
-  context.stream.synchronize();
 }
 
 void GroupedExperts::make_float_table(const CudaContext& context, const std::vector<Half>& halves) {
@@ -169,7 +166,6 @@ void GroupedExperts::make_float_table(const CudaContext& context, const std::vec
   table_ = DeviceBuffer(2 * num_bytes, "addresses of experts");
   copy_table(context, table_.data(), weights);
   copy_table(context, table_.data() + num_bytes, biases);
-  context.stream.synchronize();
 }
 
 void GroupedExperts::make_quantized_table(const CudaContext& context,
@@ -198,17 +194,14 @@ void GroupedExperts::make_quantized_table(const CudaContext& context,
   }
   table_ = DeviceBuffer(weights.size() * sizeof(weights[0]), "addresses of experts");
   copy_table(context, table_.data(), weights);
-  context.stream.synchronize();
 }
 
 ConstMatrix GroupedExperts::prepared_numbers(const CudaContext& context, ConstMatrix x) const {
   const bool is_ready = x.dtype == dtype_ && first_->activation.kind == ActivationQuant::kNone &&
                         row_alignment(x) == kRowBytes;
   if (is_ready) return x;
-  const int64_t stride = row_stride_for(dtype_, x.num_cols);
-  const auto num_bytes = static_cast<size_t>(x.num_rows * stride * bits_of(dtype_) / 8);
-  const Matrix rounded = {context.workspace.take(num_bytes), dtype_, x.num_rows, x.num_cols,
-                          stride};
+  const Matrix rounded = {context.workspace.take(row_bytes_of(dtype_, x.num_rows, x.num_cols)),
+                          dtype_, x.num_rows, x.num_cols, row_stride_of(dtype_, x.num_cols)};
   round_rows(context, first_->activation, x, rounded);
   return rounded;
 }
@@ -216,8 +209,7 @@ ConstMatrix GroupedExperts::prepared_numbers(const CudaContext& context, ConstMa
 size_t GroupedExperts::workspace_bytes(int64_t M) const {
   if (first_ == nullptr) return 0;
   if (kind_ && has_scales(*kind_)) return quantized_rows_bytes(M, first_->K);
-  const int64_t row_bytes = row_stride_for(dtype_, first_->K) * bits_of(dtype_) / 8;
-  return round_up(static_cast<size_t>(M * row_bytes), DeviceArena::kAlignment);
+  return round_up(row_bytes_of(dtype_, M, first_->K), DeviceArena::kAlignment);
 }
 
 void GroupedExperts::run(const CudaContext& context, const GroupedRun& run, ConstMatrix x,

@@ -1,18 +1,14 @@
-// Weights of a row block to operands of mma.sync: a decoder for each kind. Those of 4 bits are
-// mma_gemm's.
+// Weights of a row block to operands of mma.sync: a decoder for each kind.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <tuple>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "halley/cuda/gemm/register_bits.cuh"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/mixed_u8_decode.cuh"
 #include "halley/cuda/mma_gemm/mma_decode.cuh"
-#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/ptx/mma_fp8.cuh"
 
@@ -22,7 +18,6 @@ namespace halley::cuda {
 template <class Mma>
 struct MmaRows {
   using Sum = typename Mma::Accumulator;
-  static constexpr int kUnits = 2;
 
   static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
                                                   const uint32_t (&b)[4]) {
@@ -31,44 +26,14 @@ struct MmaRows {
   }
 };
 
-template <GroupedKind kKind>
-struct GroupedDecoderOf;
-template <>
-struct GroupedDecoderOf<GroupedKind::kU4S8> {
-  using Decoder = MmaU4S8;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kU4GroupS8> {
-  using Decoder = MmaU4GroupS8;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kU4F16> {
-  using Decoder = U4F16Decoder;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kU4Bf16> {
-  using Decoder = U4Bf16Decoder;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kU8F16> {
-  using Decoder = U8F16Decoder;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kU8Bf16> {
-  using Decoder = U8Bf16Decoder;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kS8> {
-  using Decoder = MmaRows<ptx::MmaS8>;
-};
-template <>
-struct GroupedDecoderOf<GroupedKind::kE4m3> {
-  using Decoder = MmaRows<ptx::MmaE4m3>;
-};
+/// In the order of GroupedKind. Kinds with scales decode weights as cuda/mma_gemm; others multiply
+/// values less their zeros, and scale the accumulators of a group (decode_less_zero() of
+/// cuda/mixed_gemm).
+using GroupedDecoders = std::tuple<MmaU4S8, MmaU4GroupS8, U4F16Decoder, U4Bf16Decoder, U8F16Decoder,
+                                   U8Bf16Decoder, MmaRows<ptx::MmaS8>, MmaRows<ptx::MmaE4m3>>;
+static_assert(std::tuple_size_v<GroupedDecoders> == kNumGroupedKinds);
 
-/// Kinds with scales decode weights as cuda/mma_gemm; others multiply values less their zeros, and
-/// scale the accumulators of a group (decode_less_zero() of cuda/mixed_gemm).
 template <GroupedKind kKind>
-using GroupedDecoder = typename GroupedDecoderOf<kKind>::Decoder;
+using GroupedDecoder = std::tuple_element_t<static_cast<size_t>(kKind), GroupedDecoders>;
 
 }  // namespace halley::cuda

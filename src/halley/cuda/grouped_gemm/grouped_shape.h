@@ -96,12 +96,9 @@ constexpr int weights_offset(GroupedKind kind) {
   return Shape::kTokens * token_bytes(kind);
 }
 template <class Shape>
-constexpr int groups_offset(GroupedKind kind) {
-  return weights_offset<Shape>(kind) + Shape::kRowBlocks * block_bytes(kind);
-}
-template <class Shape>
 constexpr int stage_bytes(GroupedKind kind, int num_groups) {
-  return groups_offset<Shape>(kind) + num_groups * Shape::kRowBlocks * block_group_bytes(kind);
+  const int of_a_block = block_bytes(kind) + num_groups * block_group_bytes(kind);
+  return weights_offset<Shape>(kind) + Shape::kRowBlocks * of_a_block;
 }
 
 /// Stages of the ring: as many as leave room for the CTAs of an SM, whatever the group size.
