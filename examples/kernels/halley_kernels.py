@@ -1,18 +1,21 @@
 """libhalley_kernels from Python, by ctypes alone.
 
 Arrays on the GPU are anything with `__cuda_array_interface__` (PyTorch's CUDA tensors, CuPy,
-Numba) or PyTorch tensors of bf16; arrays of the host anything that `ctypes` can read as a buffer
-(NumPy, PyTorch by `.numpy()`).
+Numba), u8 for e4m3, or PyTorch tensors of bf16 and float8_e4m3fn; arrays of the host anything that
+`ctypes` can read as a buffer (NumPy, PyTorch by `.numpy()`).
 """
 
 import ctypes
 
-F32, F16, BF16, S8 = 0, 1, 2, 3
+F32, F16, BF16, S8, E4M3 = 0, 1, 2, 3, 4
 W4A8, W4A8_GROUP, W4A16_F16, W4A16_BF16 = 0, 1, 2, 3
 W8A16, W3A16, W2A16, W1A16, W2A8, W1A8 = 4, 5, 6, 7, 8, 9
-W8A16_F16, W8A16_BF16 = 10, 11
-VERSION = 1
-_DTYPES = {"<f4": F32, "<f2": F16, "|i1": S8, "<i1": S8}
+W8A16_F16, W8A16_BF16, W8A8, FP8, NESTED = 10, 11, 12, 13, 14
+NO_ACTIVATION, SILU, GELU_TANH, GELU_ERF, RELU = 0, 1, 2, 3, 4
+VERSION = 2
+_PER_CHANNEL = (W4A8, W4A8_GROUP, W8A8, FP8)
+_DTYPES = {"<f4": F32, "<f2": F16, "|i1": S8, "<i1": S8, "|u1": E4M3}
+_TORCH_DTYPES = {"torch.bfloat16": BF16, "torch.float8_e4m3fn": E4M3}
 
 
 class Error(RuntimeError):
@@ -40,17 +43,27 @@ class _Input(ctypes.Structure):
                 ("bias", ctypes.c_void_p)]
 
 
+class _Rows(ctypes.Structure):
+    _fields_ = [("x", _Matrix), ("scales", ctypes.c_void_p), ("sums", ctypes.c_void_p)]
+
+
+class _Grouping(ctypes.Structure):
+    _fields_ = [("expert_begin", ctypes.c_void_p), ("slot_rows", ctypes.c_void_p),
+                ("activation", ctypes.c_int)]
+
+
 def _matrix(array):
     """A matrix of the library over an array of two dimensions on the GPU."""
-    if str(getattr(array, "dtype", "")) == "torch.bfloat16":
+    torch_dtype = _TORCH_DTYPES.get(str(getattr(array, "dtype", "")))
+    if torch_dtype is not None:
         (rows, cols), (stride, step) = array.shape, array.stride()
         if step != 1:
             raise ValueError("expected dense columns, got a step of %d" % step)
-        return _Matrix(array.data_ptr(), BF16, rows, cols, stride)
+        return _Matrix(array.data_ptr(), torch_dtype, rows, cols, stride)
     interface = array.__cuda_array_interface__
     dtype = _DTYPES.get(interface["typestr"])
     if dtype is None or len(interface["shape"]) != 2:
-        raise ValueError("expected two dimensions of f32, f16, bf16 or s8, got %s of %s" %
+        raise ValueError("expected two dimensions of f32, f16, bf16, s8 or e4m3, got %s of %s" %
                          (interface["shape"], interface["typestr"]))
     rows, cols = interface["shape"]
     element = int(interface["typestr"][2:])
@@ -109,13 +122,17 @@ class Library:
         self._check(self._c.halley_kernels_choose(
             self._context, None if kernels is None else kernels.encode()))
 
-    def pack(self, kind, N, K, group_size, codes, scales, zeros=None, group_scales=None):
-        """Packs a weight from host arrays: codes u8 [N, K], scales and zeros f32, group_scales
-        u8, as halley_kernels.h says."""
+    def allow_pdl(self, is_allowed):
+        """Whether GEMMs may begin while the kernel ahead of them on the stream still runs."""
+        self._check(self._c.halley_kernels_allow_pdl(self._context, int(is_allowed)))
+
+    def pack(self, kind, N, K, group_size, codes, scales=None, zeros=None, group_scales=None):
+        """Packs a weight from host arrays: codes u8 [N, K] (NESTED: f16), scales and zeros f32,
+        group_scales u8, as halley_kernels.h says."""
         groups = N * -(-K // group_size)
-        of_scales = N if kind in (W4A8, W4A8_GROUP) else groups
-        arrays = [_host(codes, 1, N * K), _host(scales, 4, of_scales), _host(zeros, 4, groups),
-                  _host(group_scales, 1, groups)]
+        of_scales = N if kind in _PER_CHANNEL else groups
+        arrays = [_host(codes, 2 if kind == NESTED else 1, N * K), _host(scales, 4, of_scales),
+                  _host(zeros, 4, groups), _host(group_scales, 1, groups)]
         pointers = [ctypes.cast(a, ctypes.c_void_p) if a is not None else None for a in arrays]
         source = _Source(kind, N, K, group_size, *pointers)
         weight = ctypes.c_void_p()
@@ -131,8 +148,16 @@ class Library:
             ctypes.c_void_p(_pointer(scales, "<f4", matrix.num_rows)),
             ctypes.c_void_p(_pointer(sums, "<i4", matrix.num_rows)), ctypes.c_void_p(stream)))
 
+    def quantize(self, weight, x, quantized, scales, sums=None, stream=0):
+        """Quantizes x [M, K] as GEMMs with the weight take it, to s8 or e4m3."""
+        matrix = _matrix(x)
+        rows = _Rows(_matrix(quantized), _pointer(scales, "<f4", matrix.num_rows),
+                     _pointer(sums, "<i4", matrix.num_rows))
+        self._check(self._c.halley_kernels_quantize(
+            self._context, weight.handle, matrix, ctypes.byref(rows), ctypes.c_void_p(stream)))
+
     def gemm(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
-        """y [M, N] = x [M, K] W^T + bias; scales and sums are those of s8 inputs."""
+        """y [M, N] = x [M, K] W^T + bias; scales and sums are those of quantized inputs."""
         matrix = _matrix(x)
         rows = matrix.num_rows
         given = _Input(matrix, _pointer(scales, "<f4", rows), _pointer(sums, "<i4", rows),
@@ -142,6 +167,33 @@ class Library:
             ctypes.c_void_p(stream)))
 
     product = gemm  # another name
+
+    def join_experts(self, weights, biases=None, is_gated=False):
+        """The weights of a layer's experts, with a bias f32 [N] on the GPU each, or without.
+        is_gated: the first half of each weight's outputs is the gate of the other."""
+        handles = (ctypes.c_void_p * len(weights))(*[weight.handle for weight in weights])
+        addresses = None
+        if biases is not None:
+            addresses = (ctypes.c_void_p * len(weights))(
+                *[_pointer(bias, "<f4", weight.N) for bias, weight in zip(biases, weights)])
+        experts = ctypes.c_void_p()
+        self._check(self._c.halley_kernels_join_experts(
+            self._context, handles, ctypes.c_int64(len(weights)), addresses, int(is_gated),
+            ctypes.byref(experts)))
+        return Experts(self, experts, weights, biases)
+
+    def grouped_gemm(self, experts, x, y, expert_begin, rows=None, activation=NO_ACTIVATION,
+                     scales=None, sums=None, stream=0):
+        """y [slots, N] = f(x[rows] W^T + bias) with the weight of each slot's expert: those from
+        expert_begin[e] to expert_begin[e + 1] have expert e. All arrays are on the GPU."""
+        matrix, to = _matrix(x), _matrix(y)
+        count = matrix.num_rows
+        given = _Input(matrix, _pointer(scales, "<f4", count), _pointer(sums, "<i4", count), None)
+        grouping = _Grouping(_pointer(expert_begin, "<i4", len(experts.weights) + 1),
+                             _pointer(rows, "<i4", to.num_rows), activation)
+        self._check(self._c.halley_kernels_grouped_gemm(
+            self._context, experts.handle, ctypes.byref(given), ctypes.byref(grouping), to,
+            ctypes.c_void_p(stream)))
 
 
 class Weight:
@@ -155,3 +207,14 @@ class Weight:
 
     def __del__(self):
         self._c.halley_kernels_free(self.handle)
+
+
+class Experts:
+    """The joined weights of a layer's experts, which it keeps alive."""
+
+    def __init__(self, library, handle, weights, biases):
+        self._c = library._c
+        self.handle, self.weights, self.biases = handle, list(weights), biases
+
+    def __del__(self):
+        self._c.halley_kernels_free_experts(self.handle)

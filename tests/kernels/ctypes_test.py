@@ -87,9 +87,41 @@ class CtypesTest(unittest.TestCase):
                         expected += x[m * inputs + k] * number
                     self.assertAlmostEqual(y[m * outputs + n], expected, delta=2e-3)
 
+    def test_experts_in_e4m3(self):
+        rows, outputs, inputs, count = 4, 64, 128, 2
+        draw = random.Random(2)
+        one, two = 0x38, 0x40  # 1 and 2 in e4m3
+        values = {one: 1.0, two: 2.0, one | 0x80: -1.0, 0: 0.0}
+        codes = [bytes(draw.choice(list(values)) for _ in range(outputs * inputs))
+                 for _ in range(count)]
+        scales = array.array("f", [0.5] * outputs)
+        weights = [self.library.pack(halley_kernels.FP8, outputs, inputs, inputs, some, scales)
+                   for some in codes]
+        x = [draw.randrange(-4, 5) for _ in range(rows * inputs)]
+        for m in range(rows):
+            x[m * inputs] = 448  # the largest magnitude: a scale of 1
+        x_device = DeviceArray("<f2", (rows, inputs), struct.pack("<%de" % len(x), *x))
+        quantized = DeviceArray("|u1", (rows, inputs))
+        x_scales = DeviceArray("<f4", (rows,))
+        self.library.quantize(weights[0], x_device, quantized, x_scales)
+        begin = DeviceArray("<i4", (count + 1,), struct.pack("<3i", 0, 2, 5))
+        of_slots = [3, 0, 1, 2, 3]
+        y_device = DeviceArray("<f2", (len(of_slots), outputs))
+        self.library.grouped_gemm(
+            self.library.join_experts(weights), quantized, y_device, begin,
+            DeviceArray("<i4", (len(of_slots),), struct.pack("<5i", *of_slots)),
+            scales=x_scales, activation=halley_kernels.RELU)
+        y = struct.unpack("<%de" % (len(of_slots) * outputs), y_device.read())
+        for slot, m in enumerate(of_slots):
+            for n in range(outputs):
+                weight = codes[0 if slot < 2 else 1][n * inputs:(n + 1) * inputs]
+                total = sum(x[m * inputs + k] * values[weight[k]] for k in range(inputs)) / 2
+                self.assertAlmostEqual(y[slot * outputs + n], max(total, 0),
+                                       delta=abs(total) / 1024 + 1e-3)
+
     def test_library_exports_both_names_of_gemm(self):
         exports = ctypes.CDLL(LIBRARY)
-        for name in ("gemm", "product", "block_gemm", "block_product"):
+        for name in ("gemm", "product", "block_gemm", "block_product", "grouped_gemm"):
             self.assertTrue(hasattr(exports, "halley_kernels_" + name), name)
 
     def test_rejections_are_exceptions(self):

@@ -173,22 +173,21 @@ void GroupedExperts::make_quantized_table(const CudaContext& context,
   std::vector<GroupedWeight> weights;
   for (const Half& half : halves) {
     const Section& section = half.section;
-    GroupedWeight weight;
-    const float *scales = nullptr, *offsets = nullptr;
+    GroupedWeight weight = {.bias = section.bias};
+    int64_t row_bytes = 0;
     if (const MixedWeight* mixed = section.weight->mixed()) {
       weight.data = mixed->chunks.data();
-      scales = mixed->w_scales();
-      offsets = mixed->w_offsets();
+      weight.scales = mixed->w_scales();
+      weight.offsets = mixed->w_offsets();
       second_half_begin_ = std::max(second_half_begin_, half.begin);
     } else {
       const RowsWeight& rows = *section.weight->rows();
-      weight.data = rows.w().rows(half.begin, section.N).data;
-      scales = rows.scales().w_scales;
-      offsets = rows.scales().w_offsets;
+      weight.data = rows.w().data;
+      weight.scales = rows.scales().w_scales;
+      weight.offsets = rows.scales().w_offsets;
+      row_bytes = rows.w().row_stride;
     }
-    if (scales != nullptr) weight.scales = scales + half.begin;
-    if (offsets != nullptr) weight.offsets = offsets + half.begin;
-    if (section.bias != nullptr) weight.bias = section.bias + half.begin;
+    weight = from_output(weight, half.begin, row_bytes);
     has_offsets_ = has_offsets_ || weight.offsets != nullptr;
     weights.push_back(weight);
   }

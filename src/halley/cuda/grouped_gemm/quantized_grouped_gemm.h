@@ -24,6 +24,16 @@ struct GroupedWeight {
   const float* bias = nullptr;  // [N] f32, or null
 };
 
+/// The part of a weight from an output on. `row_bytes`: of rows; of packed tiles 0, whose data stay
+/// where they are (QuantizedGroupedGemm::second_half_begin).
+inline GroupedWeight from_output(GroupedWeight weight, int64_t begin, int64_t row_bytes) {
+  weight.data += begin * row_bytes;
+  if (weight.scales != nullptr) weight.scales += begin;
+  if (weight.offsets != nullptr) weight.offsets += begin;
+  if (weight.bias != nullptr) weight.bias += begin;
+  return weight;
+}
+
 struct QuantizedGroupedGemm {
   GroupedKind kind = GroupedKind::kU4F16;
   /// [M, K], or [num_slots, K]: i8, f8_e4m3, f16 or bf16 as the kind says.

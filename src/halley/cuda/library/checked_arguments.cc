@@ -16,6 +16,8 @@ DType dtype_of(halley_kernels_dtype dtype, const char* what) {
       return DType::kBf16;
     case HALLEY_KERNELS_S8:
       return DType::kI8;
+    case HALLEY_KERNELS_E4M3:
+      return DType::kF8E4M3;
   }
   throw InputError(str(what, ": expected a halley_kernels_dtype, got ", static_cast<int>(dtype),
                        ". Use a value of the header."));

@@ -1,24 +1,22 @@
 #include "halley/cuda/library/halley_kernels.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/matrix.h"
+#include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
-#include "halley/cuda/gemv/gemv.h"
+#include "halley/cuda/library/block_arguments.h"
 #include "halley/cuda/library/checked_arguments.h"
-#include "halley/cuda/library/weight_source.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/library/library_experts.h"
+#include "halley/cuda/library/library_weight.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -28,20 +26,19 @@
 
 struct halley_kernels_context {
   halley::CudaDeviceInfo device;
-  const halley::cuda::W4KernelRow* kernels;
+  halley::cuda::LibrarySettings settings;
   halley::DeviceArena workspace;
+  std::unique_ptr<halley::cuda::CublasLtGemm> lt = {};
 };
 
 struct halley_kernels_weight {
-  std::variant<halley::cuda::MixedWeight, halley::cuda::GemvWeight> weight;
+  std::unique_ptr<halley::cuda::LibraryWeight> weight;
   int device = 0;
+};
 
-  const halley::cuda::MixedWeight* mixed() const {
-    return std::get_if<halley::cuda::MixedWeight>(&weight);
-  }
-  const halley::cuda::GemvWeight& gemv() const {
-    return std::get<halley::cuda::GemvWeight>(weight);
-  }
+struct halley_kernels_experts {
+  halley::cuda::LibraryExperts experts;
+  int device = 0;
 };
 
 struct halley_kernels_block_weight {
@@ -58,8 +55,9 @@ using halley::DType;
 using halley::InputError;
 using halley::Matrix;
 using halley::str;
-using halley::cuda::input_dtype;
 using halley::cuda::kSizeMax;
+using halley::cuda::LibraryOperands;
+using halley::cuda::LibraryWeight;
 using halley::cuda::matrix_of;
 using halley::cuda::require;
 using halley::cuda::require_pointer;
@@ -69,7 +67,7 @@ using halley::cuda::W4axOperands;
 using halley::cuda::W4axWeight;
 using halley::cuda::W4Kernels;
 
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+constexpr size_t kWorkspaceBytes = size_t{128} << 20;
 
 thread_local std::string last_error;
 
@@ -120,68 +118,29 @@ void require_own_weight(const halley_kernels_context& context, int weight_device
               weight_device, "."));
 }
 
-/// [blocks, pitch] row-major, zero past N.
-std::vector<float> block_scales_of(const W4axWeight& weight, const float* scales) {
-  constexpr uint32_t kLostBits = 3;  // lowest of the 24 significant bits of f32, so that 22 remain
-  std::vector<float> placed(static_cast<size_t>(weight.num_blocks() * weight.scales_pitch()));
-  for (int64_t n = 0; n < weight.N; ++n) {
-    for (int64_t b = 0; b < weight.num_blocks(); ++b) {
-      const float scale = scales[n * weight.num_blocks() + b];
-      require(std::isfinite(scale) && (std::bit_cast<uint32_t>(scale) & kLostBits) == 0,
-              str("scales: expected finite values of 22 significant bits, got ", scale,
-                  " of output ", n, ", block ", b, ". Round them to f16 or bf16."));
-      placed[static_cast<size_t>(b * weight.scales_pitch() + n)] = scale;
-    }
-  }
-  return placed;
-}
-
-/// x and its scales, checked.
-W4axOperands block_operands(const halley_kernels_block_input& input) {
+/// x, checked, with the scales and sums that a GEMM with the weight needs of it.
+LibraryOperands checked_operands(const LibraryWeight& weight, const halley_kernels_input& input) {
   const Matrix x = matrix_of(input.x, "x");
-  require(x.dtype == DType::kI8, str("x: expected s8, got ", x.dtype, "."));
+  const std::vector<DType>& types = weight.input_types();
+  std::string expected;
+  for (const DType type : types) expected += str(expected.empty() ? "" : " or ", type);
+  require(std::find(types.begin(), types.end(), x.dtype) != types.end(),
+          str("x: expected ", expected, " for this weight, got ", x.dtype, "."));
+  require_shape(x, x.num_rows, weight.K(), "x");
   require_wide_rows(x, "x");
-  require(input.scales_pitch >= x.num_rows && input.scales_pitch <= kSizeMax &&
-              input.scales_pitch % halley::cuda::kW4axTokenPadding == 0,
-          str("scales_pitch: expected a multiple of ", halley::cuda::kW4axTokenPadding, " from ",
-              x.num_rows, " on, got ", input.scales_pitch, "."));
-  require_pointer(input.scales, "scales");
-  require(std::bit_cast<uintptr_t>(input.scales) % 16 == 0,
-          "scales: expected memory at a multiple of 16 bytes.");
-  require(input.num_s8_inputs >= 0 && input.num_s8_inputs <= x.num_cols,
-          str("num_s8_inputs: expected 0 to ", x.num_cols, ", got ", input.num_s8_inputs, "."));
-  return {
-      .x = x, .x_scales = input.scales, .x_scales_pitch = input.scales_pitch, .bias = input.bias};
-}
-
-/// That the context's kernels take the weight.
-void require_kernels(const halley_kernels_context& context,
-                     const halley::cuda::MixedWeight& weight) {
-  if (!halley::cuda::is_u8(weight.kind) || context.kernels->kernels == W4Kernels::kHopper) return;
-  throw halley::UnsupportedError(str("weight: of 8 bits, expected the kernels \"hopper\", got ",
-                                     halley::quote(context.kernels->name),
-                                     ". Choose these, or another GPU."));
-}
-
-/// Checks the type of x, its scales and its sums.
-void require_input(const halley_kernels_weight& weight, const halley_kernels_input& input,
-                   const Matrix& x) {
-  bool is_s8 = false;
-  if (const auto* mixed = weight.mixed()) {
-    is_s8 = halley::cuda::is_s8(mixed->kind);
-    require(x.dtype == input_dtype(mixed->kind),
-            str("x: expected ", input_dtype(mixed->kind), " for this weight, got ", x.dtype, "."));
-    require(!mixed->needs_sums() || input.sums != nullptr || x.num_rows == 0,
+  if (x.num_rows > 0) {
+    if (x.dtype == DType::kI8 || x.dtype == DType::kF8E4M3) require_pointer(input.scales, "scales");
+    require(!weight.needs_sums() || input.sums != nullptr,
             "sums: expected row sums of x, which this weight needs, got null. Let "
-            "halley_kernels_quantize_rows() write them.");
-  } else {
-    is_s8 = weight.gemv().shape.inputs == halley::cuda::GemvInputs::kS8;
-    const bool is_right =
-        is_s8 ? x.dtype == DType::kI8 : x.dtype == DType::kF16 || x.dtype == DType::kBf16;
-    require(is_right, str("x: expected ", is_s8 ? "s8" : "f16 or bf16", " for this weight, got ",
-                          x.dtype, "."));
+            "halley_kernels_quantize() write them.");
   }
-  if (is_s8 && x.num_rows > 0) require_pointer(input.scales, "scales");
+  return {.x = x, .scales = input.scales, .sums = input.sums, .bias = input.bias};
+}
+
+void require_numbers(const Matrix& matrix, const char* what) {
+  const bool is_number =
+      matrix.dtype == DType::kF32 || matrix.dtype == DType::kF16 || matrix.dtype == DType::kBf16;
+  require(is_number, str(what, ": expected f32, f16 or bf16, got ", matrix.dtype, "."));
 }
 
 /// Selects the context's GPU and calls `launch` with a context that borrows the caller's stream.
@@ -190,6 +149,42 @@ void launch_on(halley_kernels_context& context, void* cuda_stream, const Launch&
   halley::check_cuda(cudaSetDevice(context.device.ordinal), "choice of the device");
   const CudaStream stream = CudaStream::borrow(static_cast<cudaStream_t>(cuda_stream));
   launch(CudaContext{context.device, stream, context.workspace});
+}
+
+void quantize(halley_kernels_context& context, const halley::cuda::CudaActivationQuant& quant,
+              const halley_kernels_matrix& x, const halley_kernels_rows& quantized,
+              void* cuda_stream) {
+  const Matrix from = matrix_of(x, "x");
+  const Matrix to = matrix_of(quantized.x, "quantized");
+  const DType dtype = halley::cuda::activation_code_dtype(quant.kind);
+  require_numbers(from, "x");
+  require(to.dtype == dtype, str("quantized: expected ", dtype, ", got ", to.dtype, "."));
+  require(quantized.sums == nullptr || dtype == DType::kI8,
+          "sums: expected null for values of e4m3.");
+  require_shape(to, from.num_rows, from.num_cols, "quantized");
+  require_wide_rows(to, "quantized");
+  if (from.num_rows == 0) return;
+  require_pointer(quantized.scales, "scales");
+  launch_on(context, cuda_stream, [&](const CudaContext& on) {
+    halley::cuda::quantize_rows(on, quant, from,
+                                {.codes = to,
+                                 .padded_cols = to.num_cols,
+                                 .scales = quantized.scales,
+                                 .sums = quantized.sums});
+  });
+}
+
+/// With memory of the workspace, which it keeps.
+void open_cublaslt(halley_kernels_context& context, const CudaContext& on) {
+  if (context.lt != nullptr) return;
+  constexpr size_t kNeededBytes = size_t{64} << 20;
+  if (context.workspace.num_bytes() < kNeededBytes) {
+    throw halley::DeviceError(str("workspace: expected at least ", kNeededBytes,
+                                  " bytes for this kind of weight, got ",
+                                  context.workspace.num_bytes(), ". Open the context with more."));
+  }
+  context.lt = std::make_unique<halley::cuda::CublasLtGemm>(on, halley::cuda::CublasLtOptions{});
+  context.settings.lt = context.lt.get();
 }
 
 }  // namespace
@@ -208,7 +203,7 @@ halley_kernels_status halley_kernels_open(int device, size_t workspace_bytes,
     halley::check_cuda(cudaSetDevice(device), "choice of the device");
     const size_t num_bytes = workspace_bytes == 0 ? kWorkspaceBytes : workspace_bytes;
     *context = new halley_kernels_context{
-        info, kernels, halley::DeviceArena(num_bytes, "workspace of halley_kernels")};
+        info, {.kernels = kernels}, halley::DeviceArena(num_bytes, "workspace of halley_kernels")};
   });
 }
 
@@ -217,9 +212,16 @@ void halley_kernels_close(halley_kernels_context* context) { delete context; }
 halley_kernels_status halley_kernels_choose(halley_kernels_context* context, const char* kernels) {
   return guarded([&] {
     require_pointer(context, "context");
-    context->kernels = kernels == nullptr
-                           ? kernels_of(context->device)
-                           : &halley::cuda::w4_kernels_named(context->device, kernels);
+    context->settings.kernels = kernels == nullptr
+                                    ? kernels_of(context->device)
+                                    : &halley::cuda::w4_kernels_named(context->device, kernels);
+  });
+}
+
+halley_kernels_status halley_kernels_allow_pdl(halley_kernels_context* context, int is_allowed) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    context->settings.starts_early = is_allowed != 0;
   });
 }
 
@@ -232,30 +234,22 @@ halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
     require_pointer(weight, "weight");
     *weight = nullptr;
     halley::check_cuda(cudaSetDevice(context->device.ordinal), "choice of the device");
-    const halley::cuda::GemvShape shape = halley::cuda::gemv_shape_of(*source);
-    if (shape.bits != 0) {
-      const CudaStream stream;
-      *weight = new halley_kernels_weight{
-          halley::cuda::pack_gemv({context->device, stream, context->workspace}, *source, shape),
-          context->device.ordinal};
-      return;
-    }
-    const halley::cuda::MixedPacked packed =
-        halley::cuda::pack_mixed(halley::cuda::mixed_source_of(*source));
-    *weight = new halley_kernels_weight{halley::cuda::MixedWeight(packed), context->device.ordinal};
+    const CudaStream stream;
+    const CudaContext on{context->device, stream, context->workspace};
+    auto packed = halley::cuda::pack_library_weight(on, *source);
+    if (halley::cuda::needs_cublaslt(source->kind)) open_cublaslt(*context, on);
+    *weight = new halley_kernels_weight{std::move(packed), context->device.ordinal};
   });
 }
 
 void halley_kernels_free(halley_kernels_weight* weight) { delete weight; }
 
 size_t halley_kernels_weight_bytes(const halley_kernels_weight* weight) {
-  if (weight == nullptr) return 0;
-  return weight->mixed() != nullptr ? weight->mixed()->num_bytes() : weight->gemv().num_bytes();
+  return weight == nullptr ? 0 : weight->weight->num_bytes();
 }
 
 int halley_kernels_needs_sums(const halley_kernels_weight* weight) {
-  const bool is_mixed = weight != nullptr && weight->mixed() != nullptr;
-  return is_mixed && weight->mixed()->needs_sums() ? 1 : 0;
+  return weight != nullptr && weight->weight->needs_sums() ? 1 : 0;
 }
 
 halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* context,
@@ -264,19 +258,25 @@ halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* conte
                                                    int32_t* sums, void* cuda_stream) {
   return guarded([&] {
     require_pointer(context, "context");
-    const Matrix from = matrix_of(x, "x");
-    const Matrix to = matrix_of(quantized, "quantized");
-    require(from.dtype != DType::kI8, "x: expected f32, f16 or bf16, got s8.");
-    require(to.dtype == DType::kI8, str("quantized: expected s8, got ", to.dtype, "."));
-    require_shape(to, from.num_rows, from.num_cols, "quantized");
-    require_wide_rows(to, "quantized");
-    if (from.num_rows == 0) return;
-    require_pointer(scales, "scales");
-    launch_on(*context, cuda_stream, [&](const CudaContext& on) {
-      halley::cuda::quantize_rows(
-          on, {.kind = halley::ActivationQuant::kS8Token}, from,
-          {.codes = to, .padded_cols = to.num_cols, .scales = scales, .sums = sums});
-    });
+    quantize(*context, {.kind = halley::ActivationQuant::kS8Token}, x,
+             {.x = quantized, .scales = scales, .sums = sums}, cuda_stream);
+  });
+}
+
+halley_kernels_status halley_kernels_quantize(halley_kernels_context* context,
+                                              const halley_kernels_weight* weight,
+                                              halley_kernels_matrix x,
+                                              const halley_kernels_rows* quantized,
+                                              void* cuda_stream) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(weight, "weight");
+    require_pointer(quantized, "quantized");
+    const auto quant = weight->weight->quantization();
+    require(quant.has_value(), "weight: expected a kind whose x is quantized, got another.");
+    require(x.num_cols == weight->weight->K(),
+            str("x: expected ", weight->weight->K(), " columns, got ", x.num_cols, "."));
+    quantize(*context, *quant, x, *quantized, cuda_stream);
   });
 }
 
@@ -289,32 +289,13 @@ halley_kernels_status halley_kernels_gemm(halley_kernels_context* context,
     require_pointer(weight, "weight");
     require_pointer(input, "input");
     require_own_weight(*context, weight->device);
-    const Matrix x = matrix_of(input->x, "x");
+    const LibraryOperands operands = checked_operands(*weight->weight, *input);
     const Matrix to = matrix_of(y, "y");
-    require_input(*weight, *input, x);
-    const auto* mixed = weight->mixed();
-    require_shape(x, x.num_rows, mixed != nullptr ? mixed->K : weight->gemv().shape.K, "x");
-    require_wide_rows(x, "x");
-    require_shape(to, x.num_rows, mixed != nullptr ? mixed->N : weight->gemv().shape.N, "y");
-    require(to.dtype != DType::kI8, "y: expected f32, f16 or bf16, got s8.");
-    if (x.num_rows == 0) return;
-    if (mixed == nullptr) {
-      const bool is_s8 = x.dtype == DType::kI8;
-      launch_on(*context, cuda_stream, [&](const CudaContext& on) {
-        halley::cuda::gemv(
-            on, weight->gemv(),
-            {.x = x, .x_scales = is_s8 ? input->scales : nullptr, .bias = input->bias}, to);
-      });
-      return;
-    }
-    require_kernels(*context, *mixed);
-    const halley::cuda::MixedOperands operands = {
-        .x = x,
-        .x_scales = {.x_scales = input->scales, .x_sums = input->sums},
-        .bias = input->bias};
-    const bool is_mma = context->kernels->kernels == W4Kernels::kMma;
+    require_shape(to, operands.x.num_rows, weight->weight->N(), "y");
+    require_numbers(to, "y");
+    if (to.num_rows == 0) return;
     launch_on(*context, cuda_stream, [&](const CudaContext& on) {
-      (is_mma ? halley::cuda::mma_gemm : halley::cuda::mixed_gemm)(on, *mixed, operands, to);
+      weight->weight->multiply(on, context->settings, operands, to);
     });
   });
 }
@@ -335,21 +316,62 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
     require_pointer(text, "text");
     require(size >= 1, "size: expected at least 1, got 0.");
     require(M >= 1 && M <= kSizeMax, str("M: expected 1 to ", kSizeMax, ", got ", M, "."));
-    const halley::cuda::MixedDevice device = {
-        .num_sms = context->device.num_sms,
-        .shared_bytes_max = static_cast<int>(context->device.shared_bytes_max)};
-    if (weight->mixed() != nullptr) require_kernels(*context, *weight->mixed());
-    const std::string plan =
-        weight->mixed() == nullptr
-            ? str(halley::cuda::plan_gemv(weight->gemv().shape, device.num_sms))
-        : context->kernels->kernels == W4Kernels::kMma
-            ? str("mma: ",
-                  halley::cuda::plan_mma_gemm(halley::cuda::mma_shape(*weight->mixed(), M), device))
-            : str("hopper: ", halley::cuda::plan_mixed_gemm(
-                                  halley::cuda::mixed_shape(*weight->mixed(), M), device));
+    std::string plan;
+    launch_on(*context, nullptr, [&](const CudaContext& on) {
+      plan = weight->weight->describe(on, context->settings, M);
+    });
     const size_t count = std::min(plan.size(), size - 1);
     plan.copy(text, count);
     text[count] = '\0';
+  });
+}
+
+halley_kernels_status halley_kernels_join_experts(halley_kernels_context* context,
+                                                  const halley_kernels_weight* const* weights,
+                                                  int64_t num_experts, const float* const* biases,
+                                                  int is_gated, halley_kernels_experts** experts) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(weights, "weights");
+    require_pointer(experts, "experts");
+    *experts = nullptr;
+    require(num_experts >= 1 && num_experts <= kSizeMax,
+            str("num_experts: expected at least 1, got ", num_experts, "."));
+    std::vector<const LibraryWeight*> all;
+    for (int64_t e = 0; e < num_experts; ++e) {
+      require_pointer(weights[e], "weights");
+      require_own_weight(*context, weights[e]->device);
+      all.push_back(weights[e]->weight.get());
+    }
+    const auto num_biases = static_cast<size_t>(biases == nullptr ? 0 : num_experts);
+    launch_on(*context, nullptr, [&](const CudaContext& on) {
+      *experts = new halley_kernels_experts{
+          halley::cuda::LibraryExperts(on, all, {biases, num_biases}, is_gated != 0),
+          context->device.ordinal};
+    });
+  });
+}
+
+void halley_kernels_free_experts(halley_kernels_experts* experts) { delete experts; }
+
+halley_kernels_status halley_kernels_grouped_gemm(halley_kernels_context* context,
+                                                  const halley_kernels_experts* experts,
+                                                  const halley_kernels_input* input,
+                                                  const halley_kernels_grouping* grouping,
+                                                  halley_kernels_matrix y, void* cuda_stream) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(experts, "experts");
+    require_pointer(input, "input");
+    require_pointer(grouping, "grouping");
+    require_own_weight(*context, experts->device);
+    const LibraryOperands operands = checked_operands(experts->experts.first(), *input);
+    const Matrix to = matrix_of(y, "y");
+    require_shape(to, to.num_rows, experts->experts.num_outputs(), "y");
+    if (to.num_rows == 0) return;
+    launch_on(*context, cuda_stream, [&](const CudaContext& on) {
+      experts->experts.multiply(on, operands, *grouping, to);
+    });
   });
 }
 
@@ -373,7 +395,7 @@ halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context
     const std::vector<uint8_t> packed = halley::cuda::pack_w4ax({qweight, num_values}, N, K);
     launch_on(*context, nullptr, [&](const CudaContext& on) {
       W4axWeight placed(on, N, K);
-      const std::vector<float> placed_scales = block_scales_of(placed, scales);
+      const std::vector<float> placed_scales = halley::cuda::block_scales_of(placed, scales);
       const auto copy = [&](const halley::DeviceBuffer& to, const void* from) {
         halley::check_cuda(cudaMemcpyAsync(to.data(), from, to.num_bytes(), cudaMemcpyHostToDevice,
                                            on.stream.get()),
@@ -398,8 +420,8 @@ halley_kernels_status halley_kernels_quantize_blocks(halley_kernels_context* con
     require_pointer(input, "input");
     const Matrix from = matrix_of(values, "values");
     const Matrix to = matrix_of(input->x, "x");
-    const W4axOperands operands = block_operands(*input);
-    require(from.dtype != DType::kI8, "values: expected f32, f16 or bf16, got s8.");
+    const W4axOperands operands = halley::cuda::block_operands(*input);
+    require_numbers(from, "values");
     require_shape(to, from.num_rows, from.num_cols, "x");
     require(s4_clip > 0 && s4_clip <= 1,
             str("s4_clip: expected above 0, at most 1, got ", s4_clip, "."));
@@ -427,14 +449,15 @@ halley_kernels_status halley_kernels_block_gemm(halley_kernels_context* context,
     require_pointer(weight, "weight");
     require_pointer(input, "input");
     require_own_weight(*context, weight->device);
-    const W4axOperands operands = block_operands(*input);
+    W4axOperands operands = halley::cuda::block_operands(*input);
+    operands.starts_early = context->settings.starts_early;
     const Matrix to = matrix_of(y, "y");
     require_shape(matrix_of(input->x, "x"), operands.x.num_rows, weight->weight.K, "x");
     require_shape(to, operands.x.num_rows, weight->weight.N, "y");
-    require(to.dtype != DType::kI8, "y: expected f32, f16 or bf16, got s8.");
+    require_numbers(to, "y");
     if (to.num_rows == 0) return;
     launch_on(*context, cuda_stream, [&](const CudaContext& on) {
-      if (context->kernels->kernels == W4Kernels::kMma) {
+      if (context->settings.kernels->kernels == W4Kernels::kMma) {
         halley::cuda::mma_w4ax_gemm(
             on, weight->weight, {.operands = operands, .num_s8_inputs = input->num_s8_inputs}, to);
       } else {

@@ -3,8 +3,8 @@
  * language that calls C.
  *
  * 4-bit weights run on Hopper (compute capability 9.0) with wgmma kernels, and on 8.0, 8.6, 8.7 and
- * 8.9 with mma.sync kernels (halley_kernels_choose()): the same weights, the same calls. Weights of
- * other bits run on Hopper alone.
+ * 8.9 with mma.sync kernels (halley_kernels_choose()): the same weights, the same calls. All
+ * others, and weights of experts that are multiplied together, run on Hopper alone.
  *
  * The caller owns the GPU memory of all operands (x, y, scales). Weights are packed once from host
  * arrays. Calls queue work on the caller's stream and return; CUDA graphs can capture them. Every
@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Changes when a function or a struct changes. */
-#define HALLEY_KERNELS_VERSION 1
+#define HALLEY_KERNELS_VERSION 2
 int halley_kernels_version(void);
 
 typedef enum halley_kernels_status {
@@ -38,7 +38,8 @@ typedef enum halley_kernels_dtype {
   HALLEY_KERNELS_F32 = 0,
   HALLEY_KERNELS_F16 = 1,
   HALLEY_KERNELS_BF16 = 2,
-  HALLEY_KERNELS_S8 = 3
+  HALLEY_KERNELS_S8 = 3,
+  HALLEY_KERNELS_E4M3 = 4
 } halley_kernels_dtype;
 
 /* A matrix in device memory: columns dense, rows row_stride elements apart. */
@@ -51,7 +52,8 @@ typedef struct halley_kernels_matrix {
 /* One GPU and a workspace for split-K and Stream-K partials. One thread at a time may queue GEMMs
  * of a context, on streams that are ordered one after the other. */
 typedef struct halley_kernels_context halley_kernels_context;
-/* workspace_bytes: 0 for 64 MiB, which is enough for any GEMM on an H200. */
+/* workspace_bytes: 0 for 128 MiB, which is enough for any GEMM on an H200. Weights of the kinds
+ * W8A8, FP8 and NESTED leave 32 MiB of it to cuBLASLt, which they open. */
 halley_kernels_status halley_kernels_open(int device, size_t workspace_bytes,
                                           halley_kernels_context** context);
 void halley_kernels_close(halley_kernels_context* context);
@@ -60,6 +62,11 @@ void halley_kernels_close(halley_kernels_context* context);
  * on 8.0 to 9.0; null for the first of these that the GPU runs, as after halley_kernels_open().
  * With x of f16 or bf16 their results may differ in the last bits. */
 halley_kernels_status halley_kernels_choose(halley_kernels_context* context, const char* kernels);
+
+/* Whether GEMMs may begin, and read their weight, while the kernel ahead of them on the stream
+ * still runs (programmatic dependent launch); 0 after halley_kernels_open(). Allowed where that is
+ * a kernel, no copy, and nothing in flight writes a weight. */
+halley_kernels_status halley_kernels_allow_pdl(halley_kernels_context* context, int is_allowed);
 
 /* Quantization scheme of a weight. y[m,n] = sum over k of x[m,k] * w[n,k]. */
 typedef enum halley_kernels_kind {
@@ -83,21 +90,36 @@ typedef enum halley_kernels_kind {
   /* As HALLEY_KERNELS_W4A16_F16 and _BF16 with 8-bit weights, for any M; only the kernels "hopper"
    * support them. */
   HALLEY_KERNELS_W8A16_F16 = 10,
-  HALLEY_KERNELS_W8A16_BF16 = 11
+  HALLEY_KERNELS_W8A16_BF16 = 11,
+  /* Per-channel: w = scale[n] * (code - zero[n]) of 8 bits; x is s8 with per-token scales. K is a
+   * multiple of 16, of the next kind too. */
+  HALLEY_KERNELS_W8A8 = 12,
+  /* Per-channel: w = scale[n] * e4m3(code); x is e4m3 with per-token scales. */
+  HALLEY_KERNELS_FP8 = 13,
+  /* f16 weights of magnitudes up to 1.75 in two planes of bytes (arXiv 2506.02024), kept whole. x
+   * of f16 multiplies them as they are; x of e4m3, by halley_kernels_quantize(), their upper bytes
+   * alone, which are the weights rounded to e4m3. K is a multiple of 128. */
+  HALLEY_KERNELS_NESTED = 14
 } halley_kernels_kind;
 
 /* A quantized weight in host memory. G = ceil(K / group_size) groups of each output. */
 typedef struct halley_kernels_source {
   halley_kernels_kind kind;
   int64_t N, K; /* outputs, inputs */
-  /* 4-bit kinds and HALLEY_KERNELS_W8A16_F16, _BF16: 32, 64, a multiple of 128, or K;
-   * HALLEY_KERNELS_W4A8: K. Other kinds: a power of two from 32 on (64 with s8 inputs), or K. */
+  /* 4-bit kinds and HALLEY_KERNELS_W8A16_F16, _BF16: 32, 64, a multiple of 128, or K. Per-channel
+   * kinds and HALLEY_KERNELS_NESTED: K. Other kinds: a power of two from 32 on (64 with s8 inputs),
+   * or K. */
   int64_t group_size;
-  const uint8_t* codes; /* quantized values, [N, K] row-major, one a byte; 4 bits: 0 to 15 */
-  const float* scales;  /* W4A8 kinds: [N]; others: [N, G] */
+  /* Quantized values, [N, K] row-major, one a byte; 4 bits: 0 to 15; HALLEY_KERNELS_FP8: no NaN.
+   * HALLEY_KERNELS_NESTED: the f16 weights, two bytes each. */
+  const uint8_t* codes;
+  /* Per-channel kinds and HALLEY_KERNELS_W4A8_GROUP: [N]; HALLEY_KERNELS_NESTED: null; others:
+   * [N, G]. */
+  const float* scales;
   /* Zero points [N, G]. 4-bit kinds: 0 to 16, integers except for HALLEY_KERNELS_W4A8;
-   * HALLEY_KERNELS_W8A16_F16, _BF16: integers from 0 to 256; others: multiples of 1/2 from 0 to
-   * 256. Null: all are 2^(bits - 1), e.g. 8 for 4 bits. */
+   * HALLEY_KERNELS_W8A16_F16, _BF16: integers from 0 to 256; HALLEY_KERNELS_W8A8: 0 to 256; FP8 and
+   * NESTED: null; others: multiples of 1/2 from 0 to 256. Null: all are 2^(bits - 1), e.g. 8 for 4
+   * bits. */
   const float* zeros;
   const uint8_t* group_scales; /* HALLEY_KERNELS_W4A8_GROUP: [N, G]; else null */
 } halley_kernels_source;
@@ -111,8 +133,8 @@ halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
 void halley_kernels_free(halley_kernels_weight* weight);
 /* Bytes on the GPU. */
 size_t halley_kernels_weight_bytes(const halley_kernels_weight* weight);
-/* Whether GEMMs need the row sums of x for zero-point correction: W4A8 weights with zero points or
- * groups do. */
+/* Whether GEMMs with s8 activations need the row sums of x for zero-point correction: weights with
+ * zero points or groups do. */
 int halley_kernels_needs_sums(const halley_kernels_weight* weight);
 
 /* Quantizes x, [M, K] of f32, f16 or bf16, to s8 with per-token scales (max|x| / 127). If sums is
@@ -123,9 +145,25 @@ halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* conte
                                                    halley_kernels_matrix quantized, float* scales,
                                                    int32_t* sums, void* cuda_stream);
 
+/* Where quantized rows go, on the GPU. */
+typedef struct halley_kernels_rows {
+  halley_kernels_matrix x; /* [M, K] of s8 or e4m3; rows begin at multiples of 16 bytes */
+  float* scales;           /* [M] */
+  int32_t* sums;           /* [M], or null; of e4m3 null */
+} halley_kernels_rows;
+
+/* Quantizes x, [M, K] of f32, f16 or bf16, as GEMMs with this weight take it: to s8 as above, or to
+ * e4m3 with per-token scales (max|x| / 448), for HALLEY_KERNELS_NESTED in the order of its upper
+ * bytes. */
+halley_kernels_status halley_kernels_quantize(halley_kernels_context* context,
+                                              const halley_kernels_weight* weight,
+                                              halley_kernels_matrix x,
+                                              const halley_kernels_rows* quantized,
+                                              void* cuda_stream);
+
 typedef struct halley_kernels_input {
   halley_kernels_matrix x; /* [M, K]; data and rows at multiples of 16 bytes */
-  const float* scales;     /* x of s8: per-token scales [M] */
+  const float* scales;     /* x of s8 and e4m3: per-token scales [M] */
   const int32_t* sums;     /* x of s8 and halley_kernels_needs_sums(): row sums [M] */
   const float* bias;       /* [N], or null */
 } halley_kernels_input;
@@ -147,6 +185,45 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
 halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
                                               const halley_kernels_weight* weight, int64_t M,
                                               char* text, size_t size);
+
+typedef enum halley_kernels_activation {
+  HALLEY_KERNELS_NO_ACTIVATION = 0,
+  HALLEY_KERNELS_SILU = 1,
+  HALLEY_KERNELS_GELU_TANH = 2,
+  HALLEY_KERNELS_GELU_ERF = 3,
+  HALLEY_KERNELS_RELU = 4
+} halley_kernels_activation;
+
+/* The weights of a layer's experts, multiplied by one launch. */
+typedef struct halley_kernels_experts halley_kernels_experts;
+/* weights: num_experts (1 to 1024) of one kind and shape, with equal groups and all or none of them
+ * with zero points; of the kinds W4A8, W4A8_GROUP, W4A16_F16, W4A16_BF16, W8A16_F16, W8A16_BF16,
+ * W8A8 and FP8. They stay the caller's and must outlive the experts. biases: null, or num_experts
+ * addresses of [N] floats on the GPU. is_gated: outputs [0, N/2) of each weight are a gate, the
+ * others what it multiplies; N/2 is a multiple of 32, of 64 for the full speed of many rows. Waits
+ * for a copy. */
+halley_kernels_status halley_kernels_join_experts(halley_kernels_context* context,
+                                                  const halley_kernels_weight* const* weights,
+                                                  int64_t num_experts, const float* const* biases,
+                                                  int is_gated, halley_kernels_experts** experts);
+void halley_kernels_free_experts(halley_kernels_experts* experts);
+
+/* Slots are pairs of a row and an expert, ordered by expert. Arrays are on the GPU; nothing on the
+ * host waits for their contents. */
+typedef struct halley_kernels_grouping {
+  const int32_t* expert_begin; /* [num_experts + 1], ascending: e has slots [e] to [e + 1] */
+  const int32_t* slot_rows;    /* the row of x of each slot; null: x has a row for each slot */
+  halley_kernels_activation activation;
+} halley_kernels_grouping;
+
+/* y[s] = f(x[row of s] W^T + bias) with the weight of the expert of slot s, or gated f(gate) *
+ * other. y: [slots, N], gated [slots, N/2], of f16 or bf16; of x's type where x is not quantized.
+ * Slots behind expert_begin[num_experts] are not written. input->bias is not read. */
+halley_kernels_status halley_kernels_grouped_gemm(halley_kernels_context* context,
+                                                  const halley_kernels_experts* experts,
+                                                  const halley_kernels_input* input,
+                                                  const halley_kernels_grouping* grouping,
+                                                  halley_kernels_matrix y, void* cuda_stream);
 
 /* W4Ax: 4-bit weights and mixed 4- and 8-bit activations, both in B = ceil(K / 128) blocks of 128
  * inputs: y[m,n] = sum over blocks b of x_scale[b,m] * scale[n,b] * (sum over k in b of x[m,k] *

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <halley_kernels.h>
 
@@ -28,6 +29,7 @@ inline void check(halley_kernels_status status) {
 struct Delete {
   void operator()(halley_kernels_context* context) const { halley_kernels_close(context); }
   void operator()(halley_kernels_weight* weight) const { halley_kernels_free(weight); }
+  void operator()(halley_kernels_experts* experts) const { halley_kernels_free_experts(experts); }
   void operator()(halley_kernels_block_weight* weight) const { halley_kernels_free_blocks(weight); }
 };
 
@@ -44,6 +46,19 @@ class Weight {
 
  private:
   std::unique_ptr<halley_kernels_weight, Delete> weight_;
+};
+
+/// The weights of a layer's experts. Move-only; must not outlive its Context and the weights.
+class Experts {
+ public:
+  /// As halley_kernels_join_experts(); `biases` empty: there are none.
+  Experts(const Context& context, const std::vector<const Weight*>& weights, bool is_gated,
+          const std::vector<const float*>& biases = {});
+
+  const halley_kernels_experts* get() const { return experts_.get(); }
+
+ private:
+  std::unique_ptr<halley_kernels_experts, Delete> experts_;
 };
 
 /// A weight of W4Ax. Move-only; must not outlive its Context.
@@ -70,10 +85,18 @@ class Context {
 
   /// "hopper", "mma", or null for the first that the GPU runs.
   void choose(const char* kernels) const { check(halley_kernels_choose(get(), kernels)); }
+  void allow_pdl(bool is_allowed) const {
+    check(halley_kernels_allow_pdl(get(), is_allowed ? 1 : 0));
+  }
 
   void quantize_rows(const halley_kernels_matrix& x, const halley_kernels_matrix& quantized,
                      float* scales, int32_t* sums, void* cuda_stream) const {
     check(halley_kernels_quantize_rows(get(), x, quantized, scales, sums, cuda_stream));
+  }
+  /// As GEMMs with the weight take x.
+  void quantize(const Weight& weight, const halley_kernels_matrix& x,
+                const halley_kernels_rows& quantized, void* cuda_stream) const {
+    check(halley_kernels_quantize(get(), weight.get(), x, &quantized, cuda_stream));
   }
   void gemm(const Weight& weight, const halley_kernels_input& input, const halley_kernels_matrix& y,
             void* cuda_stream) const {
@@ -83,6 +106,11 @@ class Context {
   void product(const Weight& weight, const halley_kernels_input& input,
                const halley_kernels_matrix& y, void* cuda_stream) const {
     gemm(weight, input, y, cuda_stream);
+  }
+  void grouped_gemm(const Experts& experts, const halley_kernels_input& input,
+                    const halley_kernels_grouping& grouping, const halley_kernels_matrix& y,
+                    void* cuda_stream) const {
+    check(halley_kernels_grouped_gemm(get(), experts.get(), &input, &grouping, y, cuda_stream));
   }
   void quantize_blocks(const halley_kernels_matrix& values, float s4_clip,
                        const halley_kernels_block_input& input, void* cuda_stream) const {
@@ -107,6 +135,20 @@ inline Weight::Weight(const Context& context, const halley_kernels_source& sourc
   halley_kernels_weight* weight = nullptr;
   check(halley_kernels_pack(context.get(), &source, &weight));
   weight_.reset(weight);
+}
+
+inline Experts::Experts(const Context& context, const std::vector<const Weight*>& weights,
+                        bool is_gated, const std::vector<const float*>& biases) {
+  if (!biases.empty() && biases.size() != weights.size()) {
+    throw Error(HALLEY_KERNELS_WRONG_ARGUMENT, "biases: expected none, or one for each weight.");
+  }
+  std::vector<const halley_kernels_weight*> handles;
+  for (const Weight* weight : weights) handles.push_back(weight->get());
+  halley_kernels_experts* experts = nullptr;
+  check(halley_kernels_join_experts(
+      context.get(), handles.data(), static_cast<int64_t>(handles.size()),
+      biases.empty() ? nullptr : biases.data(), is_gated ? 1 : 0, &experts));
+  experts_.reset(experts);
 }
 
 inline BlockWeight::BlockWeight(const Context& context, int64_t N, int64_t K,

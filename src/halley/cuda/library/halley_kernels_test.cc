@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "halley/cuda/library/byte_weights.h"
 #include "halley/cuda/runtime/cuda_device.h"
 
 namespace {
@@ -27,6 +28,25 @@ TEST(HalleyKernels, SaysWhichPointerIsMissing) {
             HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_EQ(halley_kernels_quantize_rows(nullptr, {}, {}, nullptr, nullptr, nullptr),
             HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_quantize(nullptr, nullptr, {}, nullptr, nullptr),
+            HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_allow_pdl(nullptr, 1), HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_join_experts(nullptr, nullptr, 0, nullptr, 0, nullptr),
+            HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_grouped_gemm(nullptr, nullptr, nullptr, nullptr, {}, nullptr),
+            HALLEY_KERNELS_WRONG_ARGUMENT);
+}
+
+TEST(HalleyKernels, SumsOfRowsFitIntoTheWorkspace) {
+  constexpr int64_t kN = 1000, kK = 4096;
+  constexpr size_t kRowBytes = 1008 * 4 + kK, kOfTwoArrays = 512;
+  const auto rows_in = [](size_t num_bytes) {
+    return halley::cuda::library_rows_at_once(num_bytes, kN, kK);
+  };
+  EXPECT_EQ(rows_in(0), 0);
+  EXPECT_EQ(rows_in(16 * kRowBytes + kOfTwoArrays - 1), 0);
+  EXPECT_EQ(rows_in(16 * kRowBytes + kOfTwoArrays), 16);
+  EXPECT_EQ(rows_in(47 * kRowBytes + kOfTwoArrays), 32);
 }
 
 TEST(HalleyKernels, OtherNamesOfGemmRejectTheSame) {
@@ -41,6 +61,7 @@ TEST(HalleyKernels, OtherNamesOfGemmRejectTheSame) {
 TEST(HalleyKernels, NullIsFreed) {
   halley_kernels_close(nullptr);
   halley_kernels_free(nullptr);
+  halley_kernels_free_experts(nullptr);
   EXPECT_EQ(halley_kernels_weight_bytes(nullptr), 0u);
   EXPECT_EQ(halley_kernels_needs_sums(nullptr), 0);
 }
