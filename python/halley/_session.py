@@ -96,8 +96,9 @@ class LoadedModel:
     """LLM and AsyncLLM inherit from it. The engine ends with the object."""
 
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", dtype: str = "auto",
-                 kv_cache_dtype: str = "auto", max_model_len: int | None = None,
-                 max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None,
+                 quantization: str | None = None, kv_cache_dtype: str = "auto",
+                 max_model_len: int | None = None, max_num_seqs: int | None = None,
+                 max_num_batched_tokens: int | None = None,
                  kv_cache_memory_bytes: int | None = None, tensor_parallel_size: int = 1,
                  pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
                  enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
@@ -107,17 +108,19 @@ class LoadedModel:
         """Loads the checkpoint in the folder `model`.
 
         `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
-        activations on a GPU. `tune`: on a GPU, measures plans of the model's GEMMs that have none,
-        before it is loaded, and keeps them for later loads. `chat_template`: a file in place of
-        the model's own. `seed`: of requests that have none, each with one of its own made of it.
-        None and 0 stand for the program's defaults; `halley serve --help` says more of each.
+        activations on a GPU. `quantization`: rounds weights in full precision while they are
+        loaded: "fp8", "int8", "int4-rtn", "nestedfp" or another method of `halley serve`. `tune`:
+        on a GPU, measures plans of the model's GEMMs that have none, before it is loaded, and
+        keeps them for later loads. `chat_template`: a file in place of the model's own. `seed`:
+        of requests that have none, each with one of its own made of it. None and 0 stand for the
+        program's defaults; `halley serve --help` says more of each.
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
         options = session_options(
             model, chat_template=os.fspath(chat_template) if chat_template is not None else None,
             tool_call_parser=tool_call_parser, device=device, dtype=dtype,
-            kv_cache_dtype=kv_cache_dtype, precision=precision,
+            quantization=quantization, kv_cache_dtype=kv_cache_dtype, precision=precision,
             max_model_len=max_model_len, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_memory_bytes=kv_cache_memory_bytes,

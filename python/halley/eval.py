@@ -82,7 +82,8 @@ class Model:
     one after the other, without Python's lock."""
 
     def __init__(self, model: Path, *, device: str = "auto", dtype: str = "auto",
-                 kv_cache_dtype: str = "auto", precision: str = "full",
+                 quantization: str | None = None, kv_cache_dtype: str = "auto",
+                 precision: str = "full",
                  tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1,
                  enable_expert_parallel: bool = False, threads: int = 0,
                  gpu_memory_utilization: float = 0.45) -> None:
@@ -91,7 +92,8 @@ class Model:
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
         self._model = _native.EvalModel(session_options(
-            model, device=device, dtype=dtype, kv_cache_dtype=kv_cache_dtype, precision=precision,
+            model, device=device, dtype=dtype, quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype, precision=precision,
             tensor_parallel_size=tensor_parallel_size,
             pipeline_parallel_size=pipeline_parallel_size,
             enable_expert_parallel=enable_expert_parallel, threads=threads,

@@ -281,8 +281,10 @@ def bad_scales_of_kv(prefix, base, tensor, width):
 
 def methods():
     base = "gptq_4bit_g128_sym"
-    fields = {"bitsandbytes": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-              "gguf": {}, "torchao": {"quant_type": "int4_weight_only"}, "quark": {"export": {}},
+    contradiction("method_bitsandbytes", base,
+                  declaration({"quant_method": "bitsandbytes", "load_in_4bit": True}),
+                  Q + ".weight")
+    fields = {"gguf": {}, "torchao": {"quant_type": "int4_weight_only"}, "quark": {"export": {}},
               "squeezellm": {"wbits": 4}, "qqq": {"wbits": 4, "group_size": 128}, "exl3": {},
               "mxfp4": {}, "nvfp4": {}, "hqq": {"nbits": 4}, "aqlm": {}, "some_method": {"bits": 4}}
     for name, more in fields.items():

@@ -15,6 +15,7 @@
 #include "halley/cli/progress.h"
 #include "halley/models/all/load_model.h"
 #include "halley/quant/all/builtin_quant_configs.h"
+#include "halley/quant/at_load/at_load.h"
 
 namespace halley::cli {
 
@@ -45,6 +46,12 @@ void add_source_options(CLI::App& app, ModelOptions& options, bool downloads) {
   app.add_option("--quant-config", options.quant_config,
                  str("With dummy weights: their quantization_config, a JSON object, a file or ",
                      quant_config_names_in_words()));
+  std::vector<std::string> methods;
+  for (const AtLoadMethod& method : at_load_methods()) methods.emplace_back(method.name);
+  app.add_option("--quantization", options.quantization,
+                 "Round weights in full precision while they are loaded, without calibration; "
+                 "weight-only: activations stay as they are")
+      ->check(CLI::IsMember(methods));
   app.add_option(
          "--quant-override", options.quant_overrides,
          "PATTERN=none|{...}|FILE: layers whose format differs from the one that the "

@@ -143,6 +143,35 @@ TEST(CompareWith, FindsNoDivergenceOfAModelFromItself) {
   EXPECT_EQ(json.at("reference_kv_dtype"), json.at("kv_dtype"));
 }
 
+/// In the order of the bits that a weight keeps; two planes keep all.
+TEST(CompareWith, FindsLittleDivergenceOfAModelThatIsRoundedAtLoad) {
+  const EvalText text = load_eval_text(kModel, kTextPath, kWindows);
+  const auto divergence_of = [&](const std::string& quantization) {
+    ModelOptions options = demo_options();
+    options.quantization = quantization;
+    LoadedModel loaded = load(options);
+    Reference reference(kModel, options, "auto", load);
+    const EvaluatedModel model = {loaded, kv_dtype_of(options, *loaded.model)};
+    return compare_with(model, reference, text, kWindows, kNoProgress).kl_divergence.value;
+  };
+  const double of_planes = divergence_of("nestedfp"), of_bytes = divergence_of("int8-weight-only"),
+               of_floats = divergence_of("fp8"), of_halves = divergence_of("int4-rtn");
+  EXPECT_LT(of_planes, 1e-6);
+  EXPECT_LT(of_planes, of_bytes);
+  EXPECT_LT(of_bytes, of_floats);
+  EXPECT_LT(of_floats, of_halves);
+  EXPECT_LT(of_halves, 0.1);
+}
+
+TEST(Quantization, IsRejectedWhereTheCheckpointHasOne) {
+  ModelOptions options = demo_options();
+  options.model = HALLEY_SOURCE_DIR "/testdata/quantized/gptq_4bit_channel_sym";
+  options.quantization = "fp8";
+  EXPECT_THAT([&] { open_model_files(options); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("--quantization: expected weights in full precision, got \"gptq\"")));
+}
+
 TEST(CompareWith, TakesAFileOfLogProbabilitiesAsTheReference) {
   const std::string path = testing::TempDir() + "evaluation_test.safetensors";
   const EvalText text = load_eval_text(kModel, kTextPath, kWindows);

@@ -60,6 +60,7 @@ void bind_options(nb::module_& module) {
       .def_rw("dtype", &SessionOptions::dtype)
       .def_rw("kv_cache_dtype", &SessionOptions::kv_cache_dtype)
       .def_rw("precision", &SessionOptions::precision)
+      .def_rw("quantization", &SessionOptions::quantization)
       .def_rw("max_model_len", &SessionOptions::max_model_len)
       .def_rw("max_num_seqs", &SessionOptions::max_num_seqs)
       .def_rw("max_num_batched_tokens", &SessionOptions::max_num_batched_tokens)

@@ -53,6 +53,7 @@ ModelOptions model_options_of(const SessionOptions& options) {
   model.max_model_len = options.max_model_len;
   model.kv_dtype = options.kv_cache_dtype;
   model.precision = options.precision;
+  model.quantization = options.quantization;
   model.ranks.tensor_parallel_size = options.tensor_parallel_size;
   model.ranks.pipeline_parallel_size = options.pipeline_parallel_size;
   model.ranks.has_whole_experts = options.enable_expert_parallel;

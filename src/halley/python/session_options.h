@@ -20,6 +20,7 @@ struct SessionOptions {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string precision = "full";
+  std::string quantization;  // ModelOptions::quantization
   int64_t max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0;  // 0: EngineConfig's
   int64_t kv_cache_memory_bytes = 0;
   int tensor_parallel_size = 1, pipeline_parallel_size = 1;

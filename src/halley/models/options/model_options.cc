@@ -12,6 +12,7 @@
 #include "halley/checkpoint/weights/model_weights.h"
 #include "halley/models/parallel/load_ranked_model.h"
 #include "halley/quant/all/builtin_quant_configs.h"
+#include "halley/quant/at_load/at_load.h"
 
 namespace halley {
 namespace {
@@ -63,6 +64,17 @@ QuantConfig dummy_quant_config(const ModelOptions& options, const HfConfig& conf
       is_json ? "--quant-config" : options.quant_config));
 }
 
+/// Replaces the declaration of weights in full precision by that of --quantization.
+void quantize_at_load(const ModelOptions& options, QuantConfig* quant) {
+  if (options.quantization.empty()) return;
+  if (quant->fields) {
+    throw InputError(str("--quantization: expected weights in full precision, got ",
+                         quote(quant->method), " of ", quant->where(),
+                         ". Leave the option out, or give the unquantized model."));
+  }
+  *quant = at_load_config(options.quantization);
+}
+
 constexpr const char* kAutoDtype = "auto";
 
 // torch and vLLM have two names for some types.
@@ -84,6 +96,7 @@ ModelFiles open_dummy_files(const ModelOptions& options) {
     config = HfConfig::parse(json.dump(), config.where());
   }
   QuantConfig quant = dummy_quant_config(options, config);
+  quantize_at_load(options, &quant);
   const DecoderConfig decoder = read_decoder_config(config);
   auto source = make_dummy_weights(quant.fields ? list_quantized_tensors(decoder, quant)
                                                 : list_dense_tensors(decoder));
@@ -105,6 +118,7 @@ ModelFiles open_model_files(const ModelOptions& options) {
   }
   HfConfig config = HfConfig::load(options.model);
   QuantConfig quant = read_quant_config(config, options.model);
+  quantize_at_load(options, &quant);
   auto source = open_model_weights(options.model);
   return {std::move(config), std::move(quant), std::move(source)};
 }

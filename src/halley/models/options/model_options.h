@@ -35,6 +35,7 @@ struct ModelOptions {
   std::string config_name;           // a built-in shape, for dummy weights
   std::string dtype = "auto";        // dtype of dummy weights; on a GPU, of activations
   std::string quant_config;          // for dummy weights: JSON or a file
+  std::string quantization;          // at load, a method of quant/at_load; "": none
   std::vector<std::string> quant_overrides;
   std::vector<std::string> required_kernels;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N

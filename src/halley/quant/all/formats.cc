@@ -6,8 +6,10 @@
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/quant/at_load/at_load.h"
 #include "halley/quant/auto_round/auto_round.h"
 #include "halley/quant/awq/awq.h"
+#include "halley/quant/bitsandbytes/bitsandbytes.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
 #include "halley/quant/fmpq/fmpq.h"
 #include "halley/quant/fp8/fp8.h"
@@ -23,8 +25,9 @@ namespace {
 
 /// All formats.
 const QuantFormat* const kFormats[] = {
-    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,  &kQuantCompressedTensors,
-    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantGguf, &kQuantUnsupported};
+    &kQuantNone,   &kQuantGptq,       &kQuantAwq,      &kQuantFp8,  &kQuantCompressedTensors,
+    &kQuantQoq,    &kQuantFmpq,       &kQuantNestedFp, &kQuantGguf, &kQuantBitsAndBytes,
+    &kQuantAtLoad, &kQuantUnsupported};
 
 constexpr const char* kMixedMethod = "mixed";
 constexpr size_t kNumOverridesMax = 1000;
@@ -33,7 +36,7 @@ constexpr size_t kOverrideBytesMax = 1 << 20;
 std::string known_names() {
   std::string names;
   for (const QuantFormat* format : kFormats) {
-    if (format->options.empty()) continue;  // known to be unsupported
+    if (format->options.empty()) continue;  // no checkpoint is stored so, or it is unsupported
     names += str(names.empty() ? "" : ", ", format->name);
   }
   return str(names, ", ", kMixedMethod);

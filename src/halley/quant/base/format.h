@@ -75,7 +75,8 @@ struct QuantFormat {
   /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
   /// is and cannot be used.
   std::unique_ptr<QuantScheme> (*detect)(const QuantConfig& config, const TensorSource& source);
-  /// In the order of the table of `halley formats`; empty for a format that is only rejected.
+  /// In the order of the table of `halley formats`; empty for a format that no file is stored in,
+  /// or that is only rejected.
   std::span<const FormatOption> options = {};
 };
 

@@ -30,8 +30,6 @@ constexpr auto kMethods = std::to_array<UnsupportedMethod>({
     {"bitblas", "weights in a GPU library's order",
      "Use the checkpoint in format \"gptq\" from which it was converted."},
     {"bitnet", "ternary weights", kUse4Bits},
-    {"bitsandbytes", "codes of NF4, FP4 or LLM.int8()", kDequantize},
-    {"bnb", "codes of NF4, FP4 or LLM.int8()", kDequantize},
     {"deepspeedfp", "6- and 8-bit floats in DeepSpeed's layout", kUseFp8},
     {"eetq", "8-bit weights in a GPU library's order", kUseInt8},
     {"exl2", "ExLlamaV2's mixed bits", kUse4Bits},
