@@ -272,7 +272,7 @@ TEST_P(Transform, RotatedStreamsKeepTheLogits) {
   EXPECT_LE(deviation_of(run(model_.hf, rotated, *source),
                          run(model_.hf, model_.config, *model_.source), rotated.vocab_size),
             kTolerance);
-  const std::string& norm = rotated.layers[1].mlp_norm.weight_name;
+  const std::string& norm = rotated.layers[1].mlp_norm->weight_name;
   for (const float gain : to_f32(source->view(*source->find(norm)))) EXPECT_EQ(gain, 1);
 }
 
