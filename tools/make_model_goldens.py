@@ -186,7 +186,7 @@ def checkpoint_configs():
                 max_position_embeddings=256, pad_token_id=0)
     mrope = {"type": "mrope", "mrope_section": [4, 6, 6]}
     return {
-        "smollm3": dict(base, model_type="smollm3", num_hidden_layers=3, no_rope_layer_interval=2,
+        "smollm3": dict(base, model_type="smollm3", num_hidden_layers=4, intermediate_size=256,
                         tie_word_embeddings=True, **old_rope(2000000.0)),
         "olmo2": dict(base, model_type="olmo2", tie_word_embeddings=False, **old_rope(500000.0)),
         "olmo3": dict(base, model_type="olmo3", tie_word_embeddings=False, sliding_window=16,
