@@ -68,7 +68,13 @@ FAMILIES = {
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "phi3": "phi3",
+    "smollm3": "smollm3",
+    "olmo2": "olmo2", "olmo3": "olmo2",
+    "granite": "granite",
+    "glm4": "glm4",
+    "qwen2_5_vl": "qwen2vl",
 }
+PAIRED = ("llama", "smollm3", "granite")
 STEMS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -90,6 +96,11 @@ GEMMA_STEMS = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+OLMO_STEMS = {k: v for k, v in GEMMA_STEMS.items() if k.startswith("post_")}
+GLM_STEMS = {"post_self_attn_layernorm": "post_attention_norm",
+             "post_mlp_layernorm": "post_ffw_norm"}
+FAMILY_STEMS = {"gemma2": GEMMA_STEMS, "gemma3": GEMMA_STEMS, "olmo2": OLMO_STEMS,
+                "glm4": GLM_STEMS}
 OUTER = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -154,11 +165,13 @@ def pair_rows(weight, num_heads):
 def gguf_tensors(config, family, tensors):
     """The tensors with the names and values of llama.cpp's converter; experts are stacked."""
     is_gemma = family.startswith("gemma")
-    stems = {**STEMS, **(GEMMA_STEMS if is_gemma else {})}
+    stems = {**STEMS, **FAMILY_STEMS.get(FAMILIES[family], {})}
     experts = {}
     result = {}
     for name, value in tensors.items():
         stem, _, ending = name.rpartition(".")
+        if name.startswith("visual."):
+            continue
         if stem in OUTER:
             result[f"{OUTER[stem]}.{ending}"] = value
             continue
@@ -168,7 +181,7 @@ def gguf_tensors(config, family, tensors):
             kind = f"ffn_{projection.removesuffix('_proj')}_exps"
             experts.setdefault(f"blk.{layer}.{kind}.weight", {})[int(expert)] = value
             continue
-        if FAMILIES[family] == "llama" and inner in ("self_attn.q_proj", "self_attn.k_proj"):
+        if FAMILIES[family] in PAIRED and inner in ("self_attn.q_proj", "self_attn.k_proj"):
             is_q = inner.endswith("q_proj")
             value = pair_rows(
                 value, config["num_attention_heads" if is_q else "num_key_value_heads"]
@@ -224,11 +237,13 @@ def add_metadata(writer, config, family):
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(rope_theta(config))
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    writer.add_rope_dimension_count(head_dim)
+    rope = config.get("rope_parameters") or {}
+    rotary = rope.get("partial_rotary_factor", 1) if family == "glm4" else 1
+    writer.add_rope_dimension_count(int(head_dim * rotary))
     if config.get("head_dim"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    if family in ("gemma2", "gemma3_text", "mistral_swa"):
+    if family in ("gemma2", "gemma3_text", "mistral_swa", "olmo3"):
         writer.add_sliding_window(config["sliding_window"])
     if family == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
@@ -237,6 +252,19 @@ def add_metadata(writer, config, family):
         writer.add_expert_count(config.get("num_experts") or config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if family == "olmo3":
+        yarn = rope["full_attention"]
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(yarn["factor"])
+        writer.add_rope_scaling_orig_ctx_len(yarn["original_max_position_embeddings"])
+    if family == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if family == "qwen2_5_vl":
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
@@ -244,6 +272,7 @@ def add_metadata(writer, config, family):
 def make_model(family):
     folder = pathlib.Path("testdata/models") / family
     config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config", config)
     tensors = gguf_tensors(config, family, load_file(folder / "model.safetensors"))
     writer = gguf.GGUFWriter(OUT / f"{family}.gguf", FAMILIES[family])
     add_metadata(writer, config, family)

@@ -66,6 +66,12 @@ SamplingSettings read_sampling(const HfConfig& config) {
   return settings;
 }
 
+/// Adds those that are not known yet.
+void add_token_ids(const HfConfig& config, GenerationConfig& result) {
+  if (result.eos_token_ids.empty()) result.eos_token_ids = read_token_ids(config, "eos_token_id");
+  if (!result.bos_token_id) result.bos_token_id = read_token_id(config, "bos_token_id");
+}
+
 }  // namespace
 
 GenerationConfig read_generation_config(const HfConfig* generation, const HfConfig& config) {
@@ -76,8 +82,9 @@ GenerationConfig read_generation_config(const HfConfig* generation, const HfConf
     result.sampling = read_sampling(*generation);
     if (generation->has("do_sample")) result.do_sample = generation->boolean_or("do_sample", false);
   }
-  if (result.eos_token_ids.empty()) result.eos_token_ids = read_token_ids(config, "eos_token_id");
-  if (!result.bos_token_id) result.bos_token_id = read_token_id(config, "bos_token_id");
+  add_token_ids(config, result);
+  // Models with more parts than text may have the ids where the text model's sizes are.
+  if (const auto text = config.object("text_config")) add_token_ids(*text, result);
   return result;
 }
 

@@ -46,6 +46,11 @@ TEST(GenerationConfig, FallsBackToTheConfigurationForTokens) {
   EXPECT_THAT(read(R"({"eos_token_id": 2})", config).eos_token_ids, ElementsAre(2));
   EXPECT_THAT(read(R"({"eos_token_id": null})", config).eos_token_ids, ElementsAre(7, 8));
   EXPECT_THAT(read("{}").eos_token_ids, IsEmpty());
+  // gemma-3-4b-it has them outside, other models in text_config.
+  const std::string nested = R"({"bos_token_id": 1, "text_config": {"eos_token_id": 3,
+                                 "bos_token_id": 2}})";
+  EXPECT_THAT(read("{}", nested).eos_token_ids, ElementsAre(3));
+  EXPECT_EQ(read("{}", nested).bos_token_id, 1);
 }
 
 TEST(GenerationConfig, RejectsWrongValuesByName) {

@@ -39,6 +39,15 @@ constexpr std::array kGemmaNames = {
     GgufTensorName{"ffn_norm", "pre_feedforward_layernorm"},
     GgufTensorName{"post_ffw_norm", "post_feedforward_layernorm"},
 };
+constexpr std::array kOlmoNames = {
+    GgufTensorName{"post_attention_norm", "post_attention_layernorm"},
+    GgufTensorName{"post_ffw_norm", "post_feedforward_layernorm"},
+};
+constexpr std::array kGlmNames = {
+    GgufTensorName{"post_attention_norm", "post_self_attn_layernorm"},
+    GgufTensorName{"post_ffw_norm", "post_mlp_layernorm"},
+    GgufTensorName{"ffn_up", "mlp.gate_up_proj"},
+};
 constexpr std::array kPhiNames = {GgufTensorName{"ffn_up", "mlp.gate_up_proj"}};
 constexpr std::array kModelNames = {
     GgufTensorName{"token_embd", "model.embed_tokens"},
@@ -61,6 +70,14 @@ constexpr std::array kArchitectures = {
                      .names = kGemmaNames,
                      .has_norm_offset = true},
     GgufArchitecture{.name = "phi3", .model_type = "phi3", .names = kPhiNames},
+    GgufArchitecture{
+        .name = "smollm3", .model_type = "smollm3", .names = {}, .has_paired_rows = true},
+    GgufArchitecture{.name = "olmo2", .model_type = "olmo2", .names = kOlmoNames},
+    GgufArchitecture{
+        .name = "granite", .model_type = "granite", .names = {}, .has_paired_rows = true},
+    GgufArchitecture{.name = "glm4", .model_type = "glm4", .names = kGlmNames},
+    // The text model alone: images would need a file of their own.
+    GgufArchitecture{.name = "qwen2vl", .model_type = "qwen2", .names = {}},
 };
 
 const char* find_name(std::span<const GgufTensorName> names, std::string_view gguf) {

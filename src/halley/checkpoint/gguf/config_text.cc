@@ -36,6 +36,7 @@ class ConfigMaker {
     if (architecture_.has_norm_offset) add_gemma();
     add_window();
     if (model_type_ == "qwen3_moe") add_experts();
+    if (model_type_ == "granite") add_granite();
     config_["model_type"] = model_type_;
     add_types();
     for (const char* name : {"bos", "eos"}) {
@@ -116,7 +117,8 @@ class ConfigMaker {
     config_["rope_theta"] = metadata_.number(key("rope.freq_base")).value_or(10000.0);
     const int64_t dim =
         metadata_.integer(key("rope.dimension_count"), 1, kSizeMax).value_or(head_dim_);
-    if (dim != head_dim_) {
+    // GLM-4 has a default of its own where the field is absent.
+    if (dim != head_dim_ || model_type_ == "glm4") {
       if (architecture_.has_paired_rows) {
         throw UnsupportedError(
             str(metadata_.where(), ": metadata ", quote(key("rope.dimension_count")), ": expected ",
@@ -201,7 +203,7 @@ class ConfigMaker {
   void add_biases() {
     const bool has_q_bias = header_.find("blk.0.attn_q.bias") != nullptr;
     if (model_type_ != "qwen2") config_["attention_bias"] = has_q_bias;
-    if (model_type_ == "llama") {
+    if (architecture_.has_paired_rows) {  // Llama and its like
       config_["mlp_bias"] = header_.find("blk.0.ffn_gate.bias") != nullptr;
     }
   }
@@ -234,12 +236,48 @@ class ConfigMaker {
     }
   }
 
+  /// Factors that llama.cpp has under other names.
+  void add_granite() {
+    struct Factor {
+      const char* field;
+      const char* name;
+      bool is_required;  // llama.cpp has another default for it than transformers, or none
+    };
+    constexpr std::array kFactors = {Factor{"embedding_multiplier", "embedding_scale", false},
+                                     Factor{"residual_multiplier", "residual_scale", false},
+                                     Factor{"attention_multiplier", "attention.scale", true},
+                                     Factor{"logits_scaling", "logit_scale", true}};
+    for (const Factor& factor : kFactors) {
+      add_number(factor.field, factor.name, config_);
+      if (factor.is_required && !config_.contains(factor.field)) {
+        metadata_.fail(key(factor.name),
+                       "expected a number, got nothing. Convert the model again.");
+      }
+    }
+  }
+
+  /// OLMo 3's files are of the architecture olmo2.
+  void add_olmo3() {
+    const std::string pattern = key("attention.sliding_window_pattern");
+    const auto are_sliding = metadata_.booleans(pattern);
+    if (!are_sliding) {
+      metadata_.fail(pattern,
+                     "expected one entry for each block, got nothing. Convert the model "
+                     "again.");
+    }
+    model_type_ = "olmo3";
+    for (const bool is_sliding : *are_sliding) {
+      config_["layer_types"].push_back(is_sliding ? "sliding_attention" : "full_attention");
+    }
+  }
+
   /// Mistral's files are of the architecture llama; those with a window say it.
   void add_window() {
     const auto window = metadata_.integer(key("attention.sliding_window"), 0, kSizeMax);
     if (!window || *window == 0) return;
     config_["sliding_window"] = *window;
     if (model_type_ == "llama") model_type_ = "mistral";
+    if (model_type_ == "olmo2") return add_olmo3();
     if (!model_type_.starts_with("qwen")) return;
     throw UnsupportedError(str(metadata_.where(), ": metadata ",
                                quote(key("attention.sliding_window")), ": expected none for ",

@@ -174,6 +174,38 @@ TEST(GgufConfig, GemmaHasItsScaleCapsAndWindows) {
   EXPECT_EQ(large.config().at("attn_logit_softcapping"), 50.0);
 }
 
+TEST(GgufConfig, GranitesFactorsHaveOtherNames) {
+  Header header("granite");
+  header.set_number("granite.attention.scale", 0.25f);
+  header.set_number("granite.logit_scale", 8);
+  header.set_number("granite.residual_scale", 0.5f);
+  const Json config = header.config();
+  EXPECT_EQ(config.at("attention_multiplier"), 0.25);
+  EXPECT_EQ(config.at("logits_scaling"), 8.0);
+  EXPECT_EQ(config.at("residual_multiplier"), 0.5);
+  EXPECT_FALSE(config.contains("embedding_multiplier"));
+}
+
+TEST(GgufConfig, Olmo2WithAWindowIsOlmo3) {
+  EXPECT_EQ(Header("olmo2").config().at("model_type"), "olmo2");
+  Header header("olmo2");
+  header.set("olmo2.attention.sliding_window", 16);
+  header.metadata().values<uint8_t>("olmo2.attention.sliding_window_pattern", GgufValueType::kBool,
+                                    {1, 1, 1, 0});
+  const Json config = header.config();
+  EXPECT_EQ(config.at("model_type"), "olmo3");
+  EXPECT_EQ(config.at("layer_types")[2], "sliding_attention");
+  EXPECT_EQ(config.at("layer_types")[3], "full_attention");
+}
+
+TEST(GgufConfig, GlmAlwaysSaysHowMuchOfAHeadTurns) {
+  Header header("glm4");
+  EXPECT_EQ(header.config().at("partial_rotary_factor"), 1.0);
+  header.set("glm4.embedding_length", 16);
+  header.set("glm4.rope.dimension_count", 2);
+  EXPECT_EQ(header.config().at("partial_rotary_factor"), 0.5);
+}
+
 TEST(GgufConfig, ExpertsComeFromTheMetadata) {
   Header header("qwen3moe");
   header.set("qwen3moe.expert_count", 8);
@@ -205,10 +237,21 @@ void expect_rejected(const Header& header, const char* message) {
 TEST(GgufConfig, RejectsArchitecturesThatAreNotRead) {
   expect_rejected<UnsupportedError>(Header("mamba"),
                                     "metadata \"general.architecture\": expected one of llama, "
-                                    "qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, got \"mamba\"");
+                                    "qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, smollm3, olmo2, "
+                                    "granite, glm4, qwen2vl, got \"mamba\"");
   Header nothing("llama");
   nothing.metadata().remove("general.architecture");
   expect_rejected<InputError>(nothing, "expected a name, got nothing");
+}
+
+TEST(GgufConfig, RejectsFilesWithoutWhatTheFamilyNeeds) {
+  expect_rejected<InputError>(Header("granite"),
+                              "\"granite.attention.scale\": expected a number, got nothing");
+  Header olmo("olmo2");
+  olmo.set("olmo2.attention.sliding_window", 16);
+  expect_rejected<InputError>(olmo,
+                              "\"olmo2.attention.sliding_window_pattern\": expected one "
+                              "entry for each block, got nothing");
 }
 
 TEST(GgufConfig, RejectsVariantsThatAreNotRead) {

@@ -32,6 +32,7 @@ constexpr std::array kRules = {
     SplittingRule{.name = "olmo", .regexes = {kGpt2}},
     SplittingRule{.name = "smollm", .regexes = {kDigit, kGpt2}},
     SplittingRule{.name = "starcoder", .regexes = {kDigit, kGpt2}},
+    SplittingRule{.name = "refact", .regexes = {kDigit, kGpt2}},
     SplittingRule{
         .name = "llama-bpe", .regexes = {kLlama3}, .ignores_merges = true, .has_bos = true},
     SplittingRule{.name = "llama3", .regexes = {kLlama3}, .ignores_merges = true, .has_bos = true},
@@ -39,6 +40,8 @@ constexpr std::array kRules = {
         .name = "llama-v3", .regexes = {kLlama3}, .ignores_merges = true, .has_bos = true},
     SplittingRule{.name = "dbrx", .regexes = {kLlama3}},
     SplittingRule{.name = "smaug-bpe", .regexes = {kLlama3}},
+    SplittingRule{.name = "glm4", .regexes = {kLlama3}},
+    SplittingRule{.name = "chatglm-bpe", .regexes = {kLlama3}},
     SplittingRule{.name = "qwen2", .regexes = {kQwen2}, .is_nfc = true},
     SplittingRule{.name = "deepseek-r1-qwen", .regexes = {kQwen2}, .is_nfc = true},
     SplittingRule{.name = "tekken", .regexes = {kTekken}, .ignores_merges = true, .has_bos = true},

@@ -38,7 +38,8 @@ TEST_P(GgufWeights, HaveTheNamesRowsAndValuesOfTheCheckpoint) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufWeights,
-                         testing::Values("llama", "qwen2", "qwen3", "qwen3_moe", "gemma2", "phi3"),
+                         testing::Values("llama", "qwen2", "qwen3", "qwen3_moe", "gemma2", "phi3",
+                                         "smollm3", "olmo2", "granite", "glm4"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST(GgufWeights, StayWhereTheyAreWhenReleased) {

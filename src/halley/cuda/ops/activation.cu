@@ -82,6 +82,12 @@ __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
   });
 }
 
+__global__ void scale_kernel(float factor, Sizes sizes, float* x) {
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  for_elements(sizes, [&](int64_t m, int64_t column) { x[m * sizes.x_stride + column] *= factor; });
+}
+
 unsigned num_ctas_for(int64_t num_items) {
   const int64_t ctas = (num_items + kThreads - 1) / kThreads;
   return static_cast<unsigned>(ctas < kCtasMax ? ctas : kCtasMax);
@@ -134,6 +140,15 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
 
 void apply_activation(const CudaContext& context, Activation activation, Matrix x) {
   run<false>(context, activation, x, x);
+}
+
+void scale_rows(const CudaContext& context, float factor, Matrix x) {
+  HALLEY_CHECK(x.dtype == DType::kF32, name_of(x.dtype));
+  if (x.num_rows == 0) return;
+  const Sizes sizes = {x.num_rows, x.num_cols, x.row_stride, x.row_stride};
+  launch_kernel(context, "scale",
+                {.grid = dim3(num_ctas_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
+                scale_kernel, factor, sizes, x.row<float>(0));
 }
 
 void apply_soft_cap(const CudaContext& context, float cap, Matrix x) {

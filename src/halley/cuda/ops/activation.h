@@ -1,4 +1,4 @@
-// Elementwise MLP activations, and the soft cap on logits, on the GPU.
+// Elementwise MLP activations, and the soft cap and the factor on logits, on the GPU.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -14,6 +14,9 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
 
 /// x = f(x), in place. Shapes x [M, F] f32, f16 or bf16.
 void apply_activation(const CudaContext& context, Activation activation, Matrix x);
+
+/// x = factor * x, in place. Shapes x [M, V] f32.
+void scale_rows(const CudaContext& context, float factor, Matrix x);
 
 /// x = cap * tanh(x / cap), in place. Shapes x [M, V] f32.
 void apply_soft_cap(const CudaContext& context, float cap, Matrix x);

@@ -101,5 +101,15 @@ TEST_F(ActivationGpuTest, SoftCapAgreesWithTheDefinition) {
   EXPECT_TRUE(x.guards_are_intact(stream_));
 }
 
+TEST_F(ActivationGpuTest, ScaleRowsMultiplies) {
+  DeviceMatrix x(DType::kF32, 3, 1001);
+  x.fill_normal(5, 10.0f);
+  std::vector<float> expected = x.get(stream_);
+  for (float& value : expected) value *= 0.3f;
+  scale_rows(context_, 0.3f, x.matrix());
+  EXPECT_EQ(x.get(stream_), expected);
+  EXPECT_TRUE(x.guards_are_intact(stream_));
+}
+
 }  // namespace
 }  // namespace halley::cuda

@@ -30,6 +30,21 @@ __global__ void add_kernel(NormRowShape shape, const X* x, float* hidden) {
   });
 }
 
+/// hidden: [M, K] f32;  x: [M, K] f16 or bf16, or null;  y: [M, K] of the type of x
+template <typename X>
+__global__ void add_round_kernel(NormRowShape shape, const X* x, float* hidden, X* y,
+                                 int64_t y_stride) {
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  const int64_t m = blockIdx.x;
+  for (int column = static_cast<int>(threadIdx.x); column < shape.num_columns;
+       column += static_cast<int>(blockDim.x)) {
+    float* value = hidden + m * shape.x_stride + column;
+    if (x != nullptr) *value += to_f32(x[m * shape.block_stride + column]);
+    y[m * y_stride + column] = from_f32<X>(*value);
+  }
+}
+
 void run(const CudaContext& context, const NormParams& params, ConstMatrix x, Matrix hidden,
          Matrix y) {
   HALLEY_CHECK(x.num_rows == y.num_rows && x.num_cols == y.num_cols, x.num_rows, y.num_rows,
@@ -79,6 +94,24 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
                    .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
                   add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
                   hidden.row<float>(0));
+  });
+}
+
+void add_round_rows(const CudaContext& context, ConstMatrix block, Matrix hidden, Matrix y) {
+  HALLEY_CHECK(hidden.num_rows == y.num_rows && hidden.num_cols == y.num_cols, hidden.num_rows,
+               y.num_rows);
+  const bool has_block = block.data != nullptr;
+  HALLEY_CHECK(!has_block || (block.num_rows == y.num_rows && block.dtype == y.dtype),
+               block.num_rows, y.num_rows);
+  if (y.num_rows == 0) return;
+  const NormRowShape shape = norm_row_shape(has_block ? block : ConstMatrix(y), hidden);
+  with_float_type(y.dtype, [&](auto type) {
+    using X = typename decltype(type)::type;
+    launch_kernel(context, "add and round",
+                  {.grid = dim3(static_cast<unsigned>(y.num_rows)),
+                   .block = dim3(static_cast<unsigned>(norm_threads(y.num_cols)))},
+                  add_round_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
+                  hidden.row<float>(0), reinterpret_cast<X*>(y.data), y.row_stride);
   });
 }
 

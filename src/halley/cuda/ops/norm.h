@@ -29,6 +29,10 @@ void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMa
 /// hidden += block. Shapes as add_norm_rows().
 void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden);
 
+/// hidden += block (empty: nothing), then y = hidden in the type of y: the inputs of a block that
+/// has no norm before it. Shapes as add_norm_rows().
+void add_round_rows(const CudaContext& context, ConstMatrix block, Matrix hidden, Matrix y);
+
 /// A row is held in shared memory as f32.
 inline constexpr int64_t kNormColumnsMax = 50 * 1024;
 

@@ -191,5 +191,27 @@ TEST_F(NormGpuTest, AddRowsIsExact) {
   }
 }
 
+TEST_F(NormGpuTest, AddRoundRowsRoundsTheSum) {
+  for (const NormShape& shape : shapes()) {
+    for (const DType dtype : {DType::kF16, DType::kBf16}) {
+      DeviceMatrix block(dtype, shape.num_rows, shape.num_cols);
+      DeviceMatrix hidden(DType::kF32, shape.num_rows, shape.num_cols);
+      const DeviceMatrix y(dtype, shape.num_rows, shape.num_cols);
+      block.fill_normal(13);
+      hidden.fill_normal(14, 3.0f);
+      const std::vector<float> added = block.get(stream_);
+      std::vector<float> sum = hidden.get(stream_);
+      add_round_rows(context_, {}, hidden.matrix(), y.matrix());
+      EXPECT_EQ(hidden.get(stream_), sum) << "no block";
+      expect_near(y.get(stream_), sum, dtype, "no block");
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+      add_round_rows(context_, block.matrix(), hidden.matrix(), y.matrix());
+      EXPECT_EQ(hidden.get(stream_), sum);
+      expect_near(y.get(stream_), sum, dtype, name_of(dtype));
+      EXPECT_TRUE(hidden.guards_are_intact(stream_) && y.guards_are_intact(stream_));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace halley::cuda

@@ -58,7 +58,11 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
   const float* sin = params.sin + head.m * half;
   for (int i = 0; i < kElementsMax; ++i) {
     const int column = column_of(i);
-    if (column < half) {
+    if (params.is_interleaved) {
+      if (column >= 2 * half) continue;
+      const float turned = head.row[column ^ 1] * sin[column / 2];
+      x[i] = x[i] * cos[column / 2] + (column % 2 == 0 ? -turned : turned);
+    } else if (column < half) {
       x[i] = x[i] * cos[column] - head.row[column + half] * sin[column];
     } else if (column < 2 * half) {
       x[i] = x[i] * cos[column - half] + head.row[column - half] * sin[column - half];
@@ -238,8 +242,9 @@ bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 1
 
 bool is_vec8_aligned(const RopeKvParams& params, const KvLayerView& cache, ConstMatrix qkv) {
   return bits_of(qkv.dtype) == 16 && qkv.row_stride % 8 == 0 && is_aligned(qkv.data) &&
-         params.num_angles % 8 == 0 && is_aligned(params.cos) && is_aligned(params.sin) &&
-         is_aligned(params.q_norm) && is_aligned(params.k_norm) && takes_vec8(cache);
+         !params.is_interleaved && params.num_angles % 8 == 0 && is_aligned(params.cos) &&
+         is_aligned(params.sin) && is_aligned(params.q_norm) && is_aligned(params.k_norm) &&
+         takes_vec8(cache);
 }
 
 template <typename T>

@@ -27,6 +27,8 @@ struct RopeKvParams {
   const float* cos = nullptr;
   const float* sin = nullptr;
   int64_t num_angles = 0;
+  /// Angle i turns columns 2i and 2i + 1 instead of i and i + num_angles.
+  bool is_interleaved = false;
   /// Slot of each row's key and value: page * page_tokens + index in the page. [M] in device
   /// memory. Negative: not written (padding rows of a captured batch).
   const int64_t* kv_slots = nullptr;

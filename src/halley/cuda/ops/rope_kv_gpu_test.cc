@@ -21,6 +21,7 @@ namespace {
 struct Case {
   int64_t num_heads, num_kv_heads, head_dim, num_angles;
   bool has_norms;
+  bool is_interleaved = false;
 };
 constexpr Case kCases[] = {{32, 8, 128, 64, false},
                            {4, 2, 64, 32, true},
@@ -33,7 +34,10 @@ constexpr Case kCases[] = {{32, 8, 128, 64, false},
                            // head sizes of the scalar kernel:
                            {4, 2, 72, 36, true},
                            {4, 1, 64, 12, false},
-                           {3, 3, 250, 125, true}};
+                           {3, 3, 250, 125, true},
+                           // neighbouring columns, in the scalar kernel too:
+                           {4, 2, 128, 32, false, true},
+                           {2, 2, 24, 9, true, true}};
 constexpr int64_t kPositions = 9000;
 constexpr int64_t kPageTokens = 16, kNumPages = 5;
 constexpr std::byte kBlank{0xA5};
@@ -63,6 +67,7 @@ class RopeKvGpuTest : public GpuTest {
     if (shape.num_angles == 0) return;
     RopeAngles angles;
     compute_rope_angles(host_, positions, inv_freq(shape.num_angles), 1.25f, angles);
+    angles.is_interleaved = shape.is_interleaved;
     apply_rope(host_, angles, H, D, q);
     apply_rope(host_, angles, J, D, k);
   }
@@ -167,6 +172,7 @@ TEST_F(RopeKvGpuTest, RotatesAndStoresAsTheHostDoesInEveryTypeOfTheCache) {
                            .cos = cos.matrix().row<float>(0),
                            .sin = sin.matrix().row<float>(0),
                            .num_angles = num_angles,
+                           .is_interleaved = shape.is_interleaved,
                            .kv_slots = device_slots.data()};
     if (shape.has_norms) params.q_norm = params.k_norm = device_weight.data();
     for (const DType dtype : {DType::kF16, DType::kBf16}) {

@@ -31,6 +31,15 @@ void apply_activation(ExecContext& context, Activation activation, Matrix x) {
                  });
 }
 
+void scale_rows(ExecContext& context, float factor, Matrix x) {
+  for_row_ranges(context, x.num_rows, x.num_cols, [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      float* row = x.row<float>(m);
+      for (int64_t i = 0; i < x.num_cols; ++i) row[i] *= factor;
+    }
+  });
+}
+
 void apply_soft_cap(ExecContext& context, float cap, Matrix x) {
   HALLEY_CHECK(cap > 0, cap);
   for_row_ranges(context, x.num_rows, kCostPerElement * x.num_cols,

@@ -1,4 +1,4 @@
-// The elementwise functions of MLPs, and the soft cap on logits.
+// The elementwise functions of MLPs, and the soft cap and the factor on logits.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ void gated_activation(ExecContext& context, Activation activation, ConstMatrix g
 
 /// x = f(x), in place. Shapes x [M, F] f32.
 void apply_activation(ExecContext& context, Activation activation, Matrix x);
+
+/// x = factor * x, in place. Shapes x [M, V] f32.
+void scale_rows(ExecContext& context, float factor, Matrix x);
 
 /// x = cap * tanh(x / cap), in place.
 void apply_soft_cap(ExecContext& context, float cap, Matrix x);

@@ -90,6 +90,15 @@ TEST(Activation, KeepsInfinityAndNotANumber) {
   });
 }
 
+TEST(ScaleRows, MultipliesEveryElementOnce) {
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  std::vector<float> x = sample_points(), expected = x;
+  for (float& value : expected) value *= 0.3f;
+  scale_rows(context, 0.3f, f32_matrix(x.data(), 1, static_cast<int64_t>(x.size())));
+  EXPECT_EQ(x, expected);
+}
+
 TEST(SoftCap, IsAccurateOverTheWholeRangeOnEverySimdTarget) {
   ThreadPool pool(2);
   ExecContext context{pool};

@@ -9,6 +9,18 @@
 namespace halley {
 namespace {
 
+/// The pairs of RopeRow as neighbouring columns. It is memory-bound, like the other order.
+void apply_interleaved_row(const RopeRow& row, float* x) {
+  for (int64_t head = 0; head < row.num_heads; ++head) {
+    float* pair = x + head * row.head_dim;
+    for (int64_t i = 0; i < row.rotary_dim / 2; ++i, pair += 2) {
+      const float a = pair[0], b = pair[1];
+      pair[0] = a * row.cos[i] - b * row.sin[i];
+      pair[1] = b * row.cos[i] + a * row.sin[i];
+    }
+  }
+}
+
 // A sine and a cosine cost about as much as this many loads and stores.
 constexpr int64_t kCostPerAngle = 32;
 
@@ -46,7 +58,11 @@ void apply_rope(ExecContext& context, const RopeAngles& angles, int64_t num_head
     for (int64_t m = begin; m < end; ++m) {
       const RopeRow row{angles.cos.data() + m * half, angles.sin.data() + m * half,
                         angles.rotary_dim, num_heads, head_dim};
-      apply_rope_row(row, x.row<float>(m));
+      if (angles.is_interleaved) {
+        apply_interleaved_row(row, x.row<float>(m));
+      } else {
+        apply_rope_row(row, x.row<float>(m));
+      }
     }
   });
 }

@@ -54,6 +54,30 @@ TEST(Rope, AgreesWithTheReferenceOnEverySimdTarget) {
   });
 }
 
+TEST(Rope, InterleavedTurnsNeighbouringColumns) {
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  for (const RopeCase& shape : rope_test_cases()) {
+    const std::vector<float> inv_freq = frequencies(shape.rotary_dim);
+    GuardedMatrix x(static_cast<int64_t>(shape.positions.size()), shape.num_heads * shape.head_dim);
+    x.fill_normal(4);
+    GuardedMatrix expected = x;
+    RopeAngles angles;
+    compute_rope_angles(context, shape.positions, inv_freq, shape.factor, angles);
+    angles.is_interleaved = true;
+    apply_rope(context, angles, shape.num_heads, shape.head_dim, x.matrix());
+    apply_rope_reference(shape.positions, inv_freq, shape.factor, shape.head_dim, expected.matrix(),
+                         /*is_interleaved=*/true);
+    EXPECT_TRUE(x.guards_are_intact());
+    for (int64_t m = 0; m < x.num_rows(); ++m) {
+      for (int64_t i = 0; i < x.num_cols(); ++i) {
+        ASSERT_NEAR(x.row(m)[i], expected.row(m)[i], kRopeTolerance)
+            << "row " << m << " column " << i;
+      }
+    }
+  }
+}
+
 TEST(Rope, AnglesAreAccurateUpToAMillion) {
   ThreadPool pool(2);
   ExecContext context{pool};

@@ -133,8 +133,9 @@ TEST_P(Batching, ThreadsDoNotChangeARow) {
 
 std::vector<BatchingCase> batching_cases() {
   std::vector<BatchingCase> cases;
-  for (const char* family : {"llama", "mistral_swa", "gemma2", "gemma3_text", "phi3", "opt",
-                             "qwen2", "qwen3_moe", "mixtral"}) {
+  for (const char* family :
+       {"llama", "mistral_swa", "gemma2", "gemma3_text", "phi3", "opt", "qwen2", "qwen3_moe",
+        "mixtral", "smollm3", "olmo3", "olmoe", "granite", "granitemoe", "glm4"}) {
     cases.push_back({family});
   }
   // Sliding windows and soft caps among them.

@@ -6,8 +6,11 @@
 #include "halley/models/all/load_model.h"
 #include "halley/models/base/family.h"
 #include "halley/models/gemma/gemma.h"
+#include "halley/models/glm/glm.h"
+#include "halley/models/granite/granite.h"
 #include "halley/models/llama/llama.h"
 #include "halley/models/mixtral/mixtral.h"
+#include "halley/models/olmo/olmo.h"
 #include "halley/models/opt/opt.h"
 #include "halley/models/phi/phi.h"
 #include "halley/models/qwen/qwen.h"
@@ -15,8 +18,10 @@
 namespace halley {
 namespace {
 
-constexpr std::array kFamilies = {&kLlama,   &kMistral, &kQwen2,      &kQwen3, &kQwen3Moe,
-                                  &kMixtral, &kGemma2,  &kGemma3Text, &kPhi3,  &kOpt};
+constexpr std::array kFamilies = {
+    &kLlama,      &kMistral, &kSmolLm3, &kQwen2,    &kQwen3,   &kQwen3Moe, &kMixtral, &kGemma2,
+    &kGemma3Text, &kPhi3,    &kOpt,     &kOlmo2,    &kOlmo3,   &kOlmoe,    &kGranite, &kGraniteMoe,
+    &kGlm,        &kGlm4,    &kGemma3,  &kMistral3, &kQwen2Vl, &kQwen25Vl, &kQwen3Vl};
 
 DecoderConfig read_family(const FamilyInput& input) {
   const std::string type = input.config.model_type();

@@ -45,11 +45,13 @@ EditableSource weights_of(const std::string& family) {
 }
 
 TEST(LoadErrors, UnknownFamilyIsRejectedByNameWithThoseThatAreKnown) {
-  EXPECT_THAT([] { read_with("llama", "model_type", "gemma3"); },
+  EXPECT_THAT([] { read_with("llama", "model_type", "gemma3n"); },
               ThrowsMessage<UnsupportedError>(
                   StartsWith("config.json: field 'model_type': expected one of llama, mistral, "
-                             "qwen2, qwen3, qwen3_moe, mixtral, gemma2, gemma3_text, phi3, opt, "
-                             "got \"gemma3\".")));
+                             "smollm3, qwen2, qwen3, qwen3_moe, mixtral, gemma2, gemma3_text, "
+                             "phi3, opt, olmo2, olmo3, olmoe, granite, granitemoe, glm, glm4, "
+                             "gemma3, mistral3, qwen2_vl, qwen2_5_vl, qwen3_vl, "
+                             "got \"gemma3n\".")));
 }
 
 struct RejectedOption {
@@ -80,6 +82,8 @@ TEST(LoadErrors, UnsupportedOptionsAreRejectedByName) {
        "layer_types",
        {"full_attention", "chunked_attention"},
        "expected sliding_attention or full_attention, got \"chunked_attention\""},
+      {"olmoe", "clip_qkv", 8.0, "'clip_qkv': expected null, got 8"},
+      {"glm4", "hidden_act", "laplace", "'hidden_act': expected one of silu, swish"},
       {"mistral",
        "layer_types",
        {"full_attention", "sliding_attention"},
@@ -116,6 +120,27 @@ TEST(LoadErrors, WrongFieldsAreRejectedByName) {
       {"gemma2", "query_pre_attn_scalar", 0, "'query_pre_attn_scalar': expected a positive"},
       {"gemma2", "attn_logit_softcapping", -1, "'attn_logit_softcapping': expected a positive"},
       {"mixtral", "num_experts_per_tok", 5, "field 'num_experts_per_tok'"},
+      {"granitemoe", "num_experts_per_tok", 5, "field 'num_experts_per_tok'"},
+      {"granite", "residual_multiplier", 0, "expected a positive number, got 0"},
+      {"granite", "embedding_multiplier", -1, "expected a positive number, got -1"},
+      {"granite", "attention_multiplier", "x", "field 'attention_multiplier': expected a number"},
+      {"granite", "logits_scaling", 0, "'logits_scaling': expected a positive number, got 0"},
+      {"olmo3", "sliding_window", nullptr, "'sliding_window': expected a number"},
+      {"olmo3",
+       "rope_parameters",
+       {{"sliding_attention", Json::object()}},
+       "'rope_parameters': expected an entry for layer type \"full_attention\""},
+      {"smollm3", "no_rope_layers", {1, 0}, "expected an entry for each of the 4 layers, got 2"},
+      {"smollm3", "no_rope_layers", {1, 0, 2, 1}, "element 2: expected 0 or 1, got 2"},
+      {"smollm3", "no_rope_layer_interval", 0, "field 'no_rope_layer_interval'"},
+      {"smollm3",
+       "layer_types",
+       {"full_attention", "full_attention", "full_attention", "sliding_attention"},
+       "'layer_types': expected full_attention while use_sliding_window is false"},
+      {"glm4",
+       "rope_parameters",
+       {{"rope_type", "default"}, {"partial_rotary_factor", 0.3}},
+       "expected an even number of rotary columns"},
       {"phi3",
        "rope_parameters",
        {{"rope_type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}},

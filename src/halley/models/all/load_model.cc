@@ -146,6 +146,8 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
   plan.config.kv_dtype = kv_dtype_of(loading.scheme.declared_kv());
   add_parts(loading, plan);
   check_all_tensors_used(decoder, loading);
+  const std::string note = note_of_left_out(decoder, loading.source);
+  if (!note.empty()) plan.warnings.push_back(note);
   check_forced_kernel(plan, loading.demands.forced);
   for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;
   ModelShape shape = shape_of(plan.config);

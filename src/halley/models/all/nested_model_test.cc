@@ -54,7 +54,7 @@ TEST_P(NestedModel, FullPrecisionHasTheBitsOfTheF16Model) {
   ExecContext context{pool};
   const auto dense_model = load_model(context, config, source, {}, {}).model;
   const auto nested_model = load_model(context, config, nested.source, {}, nested.options()).model;
-  const auto ids = read_golden(read_test_json(dir / "golden.json")).input_ids;
+  const auto ids = read_golden(read_test_json(dir / "golden_f32.json")).input_ids;
   const std::vector<float> expected = logits_of(*dense_model, ids);
   EXPECT_TRUE(same_bits(logits_of(*nested_model, ids), expected));
 

@@ -202,7 +202,8 @@ TEST_P(GpuRunner, KeepsLogitsThatWaitWhileOtherStepsRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GpuRunner,
-                         testing::Values("llama", "gemma2", "gemma3_text", "opt", "qwen3", "phi3"),
+                         testing::Values("llama", "gemma2", "gemma3_text", "opt", "qwen3", "phi3",
+                                         "olmo2", "granite", "glm4"),
                          [](const auto& tested) { return tested.param; });
 
 /// Prompts of all sequences in the cache; the token that follows each.

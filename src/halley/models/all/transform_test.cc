@@ -27,11 +27,13 @@ namespace {
 // accumulators.
 constexpr double kTolerance = 1e-4;
 
+/// All but granitemoe, whose experts are in one tensor, which these changes reject.
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const char* folder : {"models", "model_options"}) {
     for (const auto& entry : std::filesystem::directory_iterator(testdata(folder))) {
-      names.push_back(std::string(folder) + "/" + entry.path().stem().string());
+      const std::string name = entry.path().stem().string();
+      if (!name.starts_with("granitemoe")) names.push_back(std::string(folder) + "/" + name);
     }
   }
   std::sort(names.begin(), names.end());
@@ -224,6 +226,7 @@ TEST_P(Transform, PowersOfTwoKeepTheBits) {
           random_factors(static_cast<size_t>(point.K), point.groups, /*is_power=*/true);
       scale_inputs(layer, model_.config, i, point, factors);
     }
+    if (!why_not_smooth_keys(model_.config, i).empty()) return;
     smooth_keys(layer, model_.config, i, random_key_factors(i, /*is_power=*/true));
   });
   EXPECT_EQ(logits, run_unchanged());
@@ -250,9 +253,11 @@ TEST_P(Transform, OrdersOfChannelsKeepTheLogits) {
 }
 
 TEST_P(Transform, FactorsBetweenQueriesAndKeysKeepTheLogits) {
+  if (const std::string why_not = why_not_smooth_keys(model_.config, 0); !why_not.empty()) {
+    GTEST_SKIP() << why_not;
+  }
   const auto logits = run_changed([&](TensorStore& layer, int64_t i) {
     TensorStore old = layer;
-    ASSERT_EQ(why_not_smooth_keys(model_.config, i), "");
     smooth_keys(layer, model_.config, i, random_key_factors(i, /*is_power=*/false));
     EXPECT_GE(count_differences(layer, old), size_t{30});
   });
@@ -272,7 +277,7 @@ TEST_P(Transform, RotatedStreamsKeepTheLogits) {
   EXPECT_LE(deviation_of(run(model_.hf, rotated, *source),
                          run(model_.hf, model_.config, *model_.source), rotated.vocab_size),
             kTolerance);
-  const std::string& norm = rotated.layers[1].mlp_norm.weight_name;
+  const std::string& norm = rotated.layers[1].mlp_norm->weight_name;
   for (const float gain : to_f32(source->view(*source->find(norm)))) EXPECT_EQ(gain, 1);
 }
 
@@ -337,6 +342,8 @@ TEST(RotatedSource, SaysWhyAModelCannotBeRotated) {
   EXPECT_EQ(why_not_rotate(TestedModel("models/opt").config),
             "its LayerNorm takes the mean away, which depends on the channels");
   EXPECT_EQ(why_not_rotate(TestedModel("models/gemma2").config),
+            "its blocks have norms behind them, whose gains cannot be folded");
+  EXPECT_EQ(why_not_rotate(TestedModel("models/olmo2").config),
             "its blocks have norms behind them, whose gains cannot be folded");
   const TestedModel odd("model_options/llama_biases",
                         [](Json& config) { config["hidden_size"] = 52; });
@@ -405,6 +412,20 @@ TEST(ScalePoints, SayWhyKeysCannotBeSmoothed) {
   EXPECT_EQ(why_not_smooth_keys(model.config, 0),
             "of queries and keys only one is normed per head");
   EXPECT_FALSE(must_share_key_factors(TestedModel("models/qwen2").config, 0));
+  EXPECT_EQ(why_not_smooth_keys(TestedModel("models/olmoe").config, 0),
+            "queries and keys are normed over all heads together");
+  EXPECT_EQ(why_not_smooth_keys(TestedModel("models/glm4").config, 0),
+            "the rotary embedding turns neighbouring columns");
+}
+
+TEST(ScalePoints, SayWhyABlockWithoutANormBeforeItCannotBeScaled) {
+  const auto points = list_scale_points(TestedModel("models/olmo2").config, 0);
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    EXPECT_FALSE(points[i].can_scale) << points[i].name;
+    EXPECT_EQ(points[i].why_not,
+              "there is no norm before the block that could be divided by the factors");
+  }
+  EXPECT_TRUE(points[1].can_scale && points[3].can_scale);
 }
 
 TEST(ScalePoints, RejectTensorsOfSeveralExperts) {

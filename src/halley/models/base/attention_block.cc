@@ -16,6 +16,15 @@ void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x,
   }
 }
 
+void compute_angles(ExecContext& context, const DecoderConfig& config,
+                    std::span<const int32_t> positions, std::vector<RopeAngles>& angles) {
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    const RopeSpec& rope = config.ropes[i];
+    compute_rope_angles(context, positions, rope.inv_freq, rope.attention_factor, angles[i]);
+    angles[i].is_interleaved = rope.is_interleaved;
+  }
+}
+
 void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,
                 Matrix y) {
   op.run(step.context, x, y);
@@ -33,12 +42,12 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
   const Matrix k = qkv.cols(H * D, (H + J) * D);
   const Matrix v = qkv.cols((H + J) * D, (H + 2 * J) * D);
   if (spec.q_norm) {
-    rms_norm_heads(step.context, q, D, weights.q_norm.weight.data(), config.norm_weight_offset,
-                   config.norm_epsilon);
+    rms_norm_heads(step.context, q, config.q_norm_size(), weights.q_norm.weight.data(),
+                   config.norm_weight_offset, config.norm_epsilon);
   }
   if (spec.k_norm) {
-    rms_norm_heads(step.context, k, D, weights.k_norm.weight.data(), config.norm_weight_offset,
-                   config.norm_epsilon);
+    rms_norm_heads(step.context, k, config.k_norm_size(), weights.k_norm.weight.data(),
+                   config.norm_weight_offset, config.norm_epsilon);
   }
   if (spec.q_norm || spec.k_norm) step.finish("qk_norm");
   if (spec.rope_index >= 0) {

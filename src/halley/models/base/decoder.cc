@@ -70,10 +70,7 @@ void Decoder::set_positions(const ForwardBatch& batch) {
       positions_.push_back(static_cast<int32_t>(sequence.num_past_tokens + i));
     }
   }
-  for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    const RopeSpec& rope = config_.ropes[i];
-    compute_rope_angles(context_, positions_, rope.inv_freq, rope.attention_factor, angles_[i]);
-  }
+  compute_angles(context_, config_, positions_, angles_);
 }
 
 /// A token's embedding is in one rank; the others add zeros.
@@ -126,22 +123,34 @@ void Decoder::compute_logits(const DecoderStep& step, Matrix hidden, Matrix logi
     weights_.output.run(context_, last, own);
     gather_logits(step, own, logits);
   }
+  if (config_.logits_scale != 1) scale_rows(context_, config_.logits_scale, logits);
   if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
   step.finish("output");
 }
+
+namespace {
+
+/// The inputs of a block: the residual stream, normed in `normed` where the block has a norm.
+ConstMatrix block_inputs(const DecoderStep& step, const std::optional<NormSpec>& spec,
+                         const NormWeights& norm, Matrix hidden, Matrix normed) {
+  if (!spec) return hidden;
+  apply_norm(step, norm, hidden, normed);
+  step.finish("norm");
+  return normed;
+}
+
+}  // namespace
 
 void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
                const KvLayerView& cache, Matrix hidden) {
   const Matrix normed = step.workspace.take(Slot::kNormed, hidden.num_rows, hidden.num_cols);
   const Matrix block_out = step.workspace.take(Slot::kBlockOut, hidden.num_rows, hidden.num_cols);
-  apply_norm(step, weights.input_norm, hidden, normed);
-  step.finish("norm");
-  attention_block(step, spec, weights, cache, normed, block_out);
+  const ConstMatrix x = block_inputs(step, spec.input_norm, weights.input_norm, hidden, normed);
+  attention_block(step, spec, weights, cache, x, block_out);
   if (spec.attention_out_norm) apply_norm(step, weights.attention_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
-  apply_norm(step, weights.mlp_norm, hidden, normed);
-  step.finish("norm");
-  mlp_block(step, spec.mlp, weights.mlp, normed, block_out);
+  const ConstMatrix y = block_inputs(step, spec.mlp_norm, weights.mlp_norm, hidden, normed);
+  mlp_block(step, spec.mlp, weights.mlp, y, block_out);
   if (spec.mlp_out_norm) apply_norm(step, weights.mlp_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
   step.finish("residual");

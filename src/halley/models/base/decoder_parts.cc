@@ -57,8 +57,8 @@ void add_layer(const DecoderConfig& config, size_t index, PartList& list) {
       str("layers.", config.share.first_layer + static_cast<int64_t>(index), ".");
   list.add_norm(prefix + "input_norm", layer.input_norm, config.hidden_size);
   list.add_linear(prefix + "qkv", layer.qkv);
-  list.add_norm(prefix + "q_norm", layer.q_norm, config.head_dim);
-  list.add_norm(prefix + "k_norm", layer.k_norm, config.head_dim);
+  list.add_norm(prefix + "q_norm", layer.q_norm, config.q_norm_size());
+  list.add_norm(prefix + "k_norm", layer.k_norm, config.k_norm_size());
   list.add_linear(prefix + "o", layer.o);
   list.add_norm(prefix + "attention_out_norm", layer.attention_out_norm, config.hidden_size);
   list.add_norm(prefix + "mlp_norm", layer.mlp_norm, config.hidden_size);

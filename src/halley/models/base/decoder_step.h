@@ -1,6 +1,8 @@
 // The blocks of a decoder layer, on one step's rows.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "halley/core/exec_context.h"
@@ -33,6 +35,10 @@ struct DecoderStep {
     if (clock != nullptr) clock->finish(op);
   }
 };
+
+/// The angles of each rotary embedding of the model at the rows' positions.
+void compute_angles(ExecContext& context, const DecoderConfig& config,
+                    std::span<const int32_t> positions, std::vector<RopeAngles>& angles);
 
 /// y = op(x), seen by the observer.
 void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,

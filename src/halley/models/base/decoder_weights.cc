@@ -71,6 +71,11 @@ bool has_ignored_suffix(const DecoderConfig& config, std::string_view name) {
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
+bool has_ignored_prefix(const DecoderConfig& config, std::string_view name) {
+  return std::any_of(config.ignored_prefixes.begin(), config.ignored_prefixes.end(),
+                     [&](const std::string& prefix) { return name.starts_with(prefix); });
+}
+
 std::set<std::string> used_tensor_names(const DecoderConfig& config, const LinearLoading& loading) {
   std::set<std::string> used;
   for (const DecoderPart& part : list_decoder_parts(config)) {
@@ -147,8 +152,8 @@ class Loader {
     LayerWeights layer;
     layer.input_norm = load_norm(spec.input_norm, config_.hidden_size);
     layer.qkv = load_layer_part(spec.qkv);
-    layer.q_norm = load_norm(spec.q_norm, config_.head_dim);
-    layer.k_norm = load_norm(spec.k_norm, config_.head_dim);
+    layer.q_norm = load_norm(spec.q_norm, config_.q_norm_size());
+    layer.k_norm = load_norm(spec.k_norm, config_.k_norm_size());
     layer.o = load_layer_part(spec.o);
     layer.attention_out_norm = load_norm(spec.attention_out_norm, config_.hidden_size);
     return layer;
@@ -266,9 +271,8 @@ void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& lo
   const std::set<std::string> used = used_tensor_names(config, loading);
   std::vector<std::string> unused;
   for (const TensorInfo& info : source.tensors()) {
-    if (used.count(info.name) == 0 && !has_ignored_suffix(config, info.name)) {
-      unused.push_back(quote(info.name));
-    }
+    if (used.count(info.name) > 0 || has_ignored_suffix(config, info.name)) continue;
+    if (!has_ignored_prefix(config, info.name)) unused.push_back(quote(info.name));
   }
   if (unused.empty()) return;
   const size_t num_unused = unused.size();
@@ -277,6 +281,16 @@ void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& lo
                             quote(config.family), " of ", config.where, " uses, got ", num_unused,
                             " more, such as ", unused,
                             ". Check that config.json belongs to these weights."));
+}
+
+std::string note_of_left_out(const DecoderConfig& config, const TensorSource& source) {
+  int64_t num_left_out = 0;
+  for (const TensorInfo& info : source.tensors()) {
+    num_left_out += has_ignored_prefix(config, info.name) ? 1 : 0;
+  }
+  if (num_left_out == 0) return {};
+  return str("of ", quote(config.family), " the text model alone is loaded: ", num_left_out,
+             " tensors of other parts (", config.ignored_prefixes, ") are left out");
 }
 
 NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size) {

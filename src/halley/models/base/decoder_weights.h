@@ -65,6 +65,9 @@ std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart
 /// copy of a tied embedding passes here; load_decoder_weights() compares it.
 void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& loading);
 
+/// A note on the tensors of parts other than text, which are not loaded; empty: there are none.
+std::string note_of_left_out(const DecoderConfig& config, const TensorSource& source);
+
 /// Called with the packed bytes of each part when it is loaded; may be empty.
 using PartLoaded = std::function<void(size_t packed_bytes)>;
 

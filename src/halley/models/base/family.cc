@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "halley/base/error.h"
@@ -57,32 +58,42 @@ DType read_dtype(const FamilyInput& input, const std::string& embedding_name) {
       if (embedding->dtype == dtype) return dtype;
     }
   }
-  const std::string name = input.config.dtype().value_or("float32");
+  std::optional<std::string> declared;
+  if (input.outer != nullptr) declared = input.outer->dtype();
+  if (!declared) declared = input.config.dtype();
+  const std::string name = declared.value_or("float32");
   if (name == "float16") return DType::kF16;
   if (name == "bfloat16") return DType::kBf16;
   if (name == "float32") return DType::kF32;
   unsupported_field(input.config, "dtype", "float16, bfloat16 or float32", quote(name));
 }
 
+/// A size of at least 1; it may be absent where there is a default.
+int64_t required_or(const HfConfig& config, const char* field, int64_t fallback, int64_t max) {
+  return fallback == 0 ? config.integer(field, 1, max) : config.integer_or(field, fallback, 1, max);
+}
+
 /// The longest sequence: what is asked for, within what the model can do. A dynamic rotary
 /// embedding is made for longer ones; add_rope() checks that.
-int64_t read_max_positions(const FamilyInput& input) {
-  const int64_t declared = input.config.integer("max_position_embeddings", 1, kPositionsMax);
-  return input.max_length > 0 ? input.max_length : declared;
+void read_positions(const FamilyInput& input, const ShapeFields& fields, DecoderConfig& decoder) {
+  decoder.declared_positions = required_or(input.config, "max_position_embeddings",
+                                           fields.max_positions_default, kPositionsMax);
+  decoder.max_positions = input.max_length > 0 ? input.max_length : decoder.declared_positions;
 }
 
 void read_heads(const HfConfig& config, const ShapeFields& fields, DecoderConfig& decoder) {
-  decoder.num_heads = config.integer("num_attention_heads", 1, kHeadsMax);
+  decoder.num_heads =
+      required_or(config, "num_attention_heads", fields.num_heads_default, kHeadsMax);
+  const int64_t num_kv_heads_default =
+      fields.has_kv_heads_default ? decoder.num_heads : fields.num_kv_heads_default;
   decoder.num_kv_heads =
-      fields.has_kv_heads_default
-          ? config.integer_or("num_key_value_heads", decoder.num_heads, 1, kHeadsMax)
-          : config.integer("num_key_value_heads", 1, kHeadsMax);
+      required_or(config, "num_key_value_heads", num_kv_heads_default, kHeadsMax);
   if (decoder.num_heads % decoder.num_kv_heads != 0) {
     config.fail("num_key_value_heads", str("expected a divisor of num_attention_heads ",
                                            decoder.num_heads, ", got ", decoder.num_kv_heads));
   }
-  if (config.has("head_dim")) {
-    decoder.head_dim = config.integer("head_dim", 1, kHeadDimMax);
+  if (config.has("head_dim") || fields.head_dim_default > 0) {
+    decoder.head_dim = required_or(config, "head_dim", fields.head_dim_default, kHeadDimMax);
   } else if (decoder.hidden_size % decoder.num_heads == 0) {
     decoder.head_dim = decoder.hidden_size / decoder.num_heads;
   } else {
@@ -117,8 +128,9 @@ void require_rope_factor(const HfConfig& config, const RopeConfig& rope) {
 
 void unsupported_field(const HfConfig& config, std::string_view field, const std::string& expected,
                        const std::string& got) {
-  throw UnsupportedError(str(config.where(), ": field '", field, "': expected ", expected, ", got ",
-                             got, ". This variant of ", quote(config.model_type()),
+  throw UnsupportedError(str(config.where(), ": field '", config.prefix(), field, "': expected ",
+                             expected, ", got ", got, ". This variant of ",
+                             quote(config.string_or("model_type", "the family")),
                              " is not supported."));
 }
 
@@ -131,13 +143,13 @@ DecoderConfig read_shape(const FamilyInput& input, const ShapeFields& fields) {
   const HfConfig& config = input.config;
   DecoderConfig decoder;
   decoder.where = config.where();
-  decoder.family = config.model_type();
+  decoder.family = input.family();
   decoder.hidden_size = config.integer("hidden_size", 1, kHiddenMax);
   decoder.num_layers = config.integer("num_hidden_layers", 1, kNumLayersMax);
-  decoder.vocab_size = config.integer("vocab_size", 1, kVocabMax);
+  decoder.vocab_size = required_or(config, "vocab_size", fields.vocab_size_default, kVocabMax);
   decoder.intermediate_size = config.integer(fields.intermediate_size, 1, kIntermediateMax);
   read_heads(config, fields, decoder);
-  decoder.max_positions = read_max_positions(input);
+  read_positions(input, fields, decoder);
   decoder.norm_epsilon =
       static_cast<float>(config.number_or(fields.norm_epsilon, fields.norm_epsilon_default));
   if (!std::isfinite(decoder.norm_epsilon) || decoder.norm_epsilon < 0) {
@@ -149,19 +161,25 @@ DecoderConfig read_shape(const FamilyInput& input, const ShapeFields& fields) {
   decoder.embedding_name = fields.embedding_name;
   decoder.final_norm = {.weight_name = "model.norm.weight", .bias_name = {}};
   decoder.dtype = read_dtype(input, decoder.embedding_name);
-  if (config.boolean_or("tie_word_embeddings", fields.is_tied_default)) {
-    decoder.tied_output_name = "lm_head.weight";
-  } else {
-    decoder.lm_head = linear({{"lm_head", decoder.vocab_size}}, decoder.hidden_size);
-    decoder.lm_head->parts[0].is_usually_dense = true;
-  }
+  set_tied(config.boolean_or("tie_word_embeddings", fields.is_tied_default), decoder);
   // Written by old versions of transformers; computed from config.json here.
   decoder.ignored_suffixes = {".self_attn.rotary_emb.inv_freq"};
   return decoder;
 }
 
+void set_tied(bool is_tied, DecoderConfig& decoder) {
+  decoder.lm_head.reset();
+  decoder.tied_output_name.clear();
+  if (is_tied) {
+    decoder.tied_output_name = "lm_head.weight";
+  } else {
+    decoder.lm_head = linear({{"lm_head", decoder.vocab_size}}, decoder.hidden_size);
+    decoder.lm_head->parts[0].is_usually_dense = true;
+  }
+}
+
 int add_rope(const FamilyInput& input, const RopeConfig& rope, DecoderConfig& decoder) {
-  const int64_t declared = input.config.integer("max_position_embeddings", 1, kPositionsMax);
+  const int64_t declared = decoder.declared_positions;
   if (decoder.max_positions > declared && rope.type != "dynamic") {
     throw InputError(str(input.config.where(), ": longest sequence: expected at most ", declared,
                          " (max_position_embeddings), got ", decoder.max_positions,
@@ -176,6 +194,10 @@ int add_rope(const FamilyInput& input, const RopeConfig& rope, DecoderConfig& de
 }
 
 std::string layer_prefix(int64_t index) { return str("model.layers.", index, "."); }
+
+NormSpec norm_of(const std::string& name) {
+  return {.weight_name = name + ".weight", .bias_name = {}};
+}
 
 LinearSpec linear(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in_features,
                   bool has_bias) {
@@ -202,8 +224,8 @@ LayerSpec llama_layer(const DecoderConfig& decoder, int64_t index, const LayerBi
   const int64_t q_features = decoder.num_heads * decoder.head_dim;
   const int64_t kv_features = decoder.num_kv_heads * decoder.head_dim;
   LayerSpec layer;
-  layer.input_norm.weight_name = prefix + "input_layernorm.weight";
-  layer.mlp_norm.weight_name = prefix + "post_attention_layernorm.weight";
+  layer.input_norm = norm_of(prefix + "input_layernorm");
+  layer.mlp_norm = norm_of(prefix + "post_attention_layernorm");
   layer.qkv = linear({{attention + "q_proj", q_features},
                       {attention + "k_proj", kv_features},
                       {attention + "v_proj", kv_features}},
@@ -229,28 +251,42 @@ ExpertSizes read_expert_sizes(const FamilyInput& input, const DecoderConfig& dec
   return sizes;
 }
 
+MlpSpec fused_experts_mlp(const DecoderConfig& decoder, const FusedExpertNames& names,
+                          const ExpertSizes& sizes) {
+  const int64_t K = decoder.hidden_size, F = sizes.intermediate_size, E = sizes.num_experts;
+  MlpSpec mlp;
+  mlp.num_experts_per_token = sizes.num_experts_per_token;
+  mlp.is_normalized = sizes.is_normalized;
+  mlp.router = linear({{names.router, E}}, K);
+  mlp.router->parts[0].is_usually_dense = true;
+  for (int64_t expert = 0; expert < E; ++expert) {
+    mlp.gate_up.push_back(linear({{names.gate_up, 2 * F}}, K));
+    mlp.down.push_back(linear({{names.down, K}}, F));
+    for (LinearSpec* spec : {&mlp.gate_up.back(), &mlp.down.back()}) {
+      spec->parts[0].expert = expert;
+      spec->parts[0].num_stored_experts = E;
+    }
+  }
+  return mlp;
+}
+
 MlpSpec experts_mlp(const FamilyInput& input, const DecoderConfig& decoder,
                     const ExpertNames& names, const ExpertSizes& sizes) {
   const int64_t K = decoder.hidden_size, F = sizes.intermediate_size, E = sizes.num_experts;
   const std::string fused_gate_up = names.fused_block + "experts.gate_up_proj";
-  const bool is_fused = input.tensors != nullptr && input.tensors->find(fused_gate_up) != nullptr;
+  if (input.tensors != nullptr && input.tensors->find(fused_gate_up) != nullptr) {
+    return fused_experts_mlp(decoder,
+                             {.router = names.fused_block + "gate",
+                              .gate_up = fused_gate_up,
+                              .down = names.fused_block + "experts.down_proj"},
+                             sizes);
+  }
   MlpSpec mlp;
   mlp.num_experts_per_token = sizes.num_experts_per_token;
   mlp.is_normalized = sizes.is_normalized;
-  mlp.router = linear({{(is_fused ? names.fused_block : names.block) + "gate", E}}, K);
+  mlp.router = linear({{names.block + "gate", E}}, K);
   mlp.router->parts[0].is_usually_dense = true;
   for (int64_t expert = 0; expert < E; ++expert) {
-    if (is_fused) {
-      LinearSpec gate_up = linear({{fused_gate_up, 2 * F}}, K);
-      LinearSpec down = linear({{names.fused_block + "experts.down_proj", K}}, F);
-      for (LinearSpec* spec : {&gate_up, &down}) {
-        spec->parts[0].expert = expert;
-        spec->parts[0].num_stored_experts = E;
-      }
-      mlp.gate_up.push_back(std::move(gate_up));
-      mlp.down.push_back(std::move(down));
-      continue;
-    }
     const std::string prefix = str(names.block, "experts.", expert, ".");
     mlp.gate_up.push_back(linear({{prefix + names.gate, F}, {prefix + names.up, F}}, K));
     mlp.down.push_back(linear({{prefix + names.down, K}}, F));
@@ -272,6 +308,52 @@ std::vector<bool> read_layer_types(const HfConfig& config, int64_t num_layers) {
                                    " layers, got ", is_sliding.size()));
   }
   return is_sliding;
+}
+
+std::vector<bool> read_layer_types_or(const HfConfig& config, int64_t num_layers, int64_t pattern) {
+  std::vector<bool> is_sliding = read_layer_types(config, num_layers);
+  if (is_sliding.empty()) {
+    for (int64_t i = 0; i < num_layers; ++i) is_sliding.push_back((i + 1) % pattern != 0);
+  }
+  return is_sliding;
+}
+
+void set_windows(const HfConfig& config, const std::vector<bool>& is_sliding, int64_t fallback,
+                 DecoderConfig& decoder) {
+  const int64_t window = read_window(config, fallback);
+  for (size_t i = 0; i < decoder.layers.size(); ++i) {
+    if (is_sliding[i]) decoder.layers[i].window = window;
+    if (is_sliding[i] && window == 0) {
+      config.fail("sliding_window", "expected a number, since some layers slide, got null");
+    }
+  }
+}
+
+int64_t read_switched_window(const HfConfig& config, int64_t fallback) {
+  return config.boolean_or("use_sliding_window", false) ? read_window(config, fallback) : 0;
+}
+
+void set_switched_windows(const HfConfig& config, int64_t window, std::vector<bool> is_sliding,
+                          DecoderConfig& decoder) {
+  const std::vector<bool> listed = read_layer_types(config, decoder.num_layers);
+  if (!listed.empty()) is_sliding = listed;
+  for (size_t i = 0; i < decoder.layers.size(); ++i) {
+    if (!is_sliding[i]) continue;
+    if (window == 0) {
+      config.fail("layer_types",
+                  "expected full_attention while use_sliding_window is false or "
+                  "sliding_window is null, got sliding_attention");
+    }
+    decoder.layers[i].window = window;
+  }
+}
+
+double read_positive(const HfConfig& config, std::string_view field, double fallback) {
+  const double value = config.number_or(field, fallback);
+  if (!std::isfinite(value) || value <= 0) {
+    config.fail(field, str("expected a positive number, got ", value));
+  }
+  return value;
 }
 
 int64_t read_window(const HfConfig& config, int64_t fallback) {

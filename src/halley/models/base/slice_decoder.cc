@@ -96,11 +96,23 @@ void check_experts(const DecoderConfig& whole, const RankShare& share) {
                              quote(whole.family), ". Leave --enable-expert-parallel out."));
 }
 
+bool has_norms_over_heads(const DecoderConfig& config) {
+  return config.qk_norm_extent == QkNormExtent::kAllHeads &&
+         std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerSpec& layer) { return layer.q_norm || layer.k_norm; });
+}
+
 /// Divides the layers of one decoder.
 class Slicer {
  public:
   Slicer(const DecoderConfig& whole, const LinearLoading& loading, const RankShare& share)
       : whole_(whole), loading_(loading), share_(share) {
+    if (has_norms_over_heads(whole)) {
+      throw UnsupportedError(str("tensor parallelism of ", whole.where,
+                                 ": expected norms on each head's query and key, got norms over ",
+                                 "all heads together, which are in several ranks. Use one rank, ",
+                                 "or pipeline parallelism."));
+    }
     const std::vector<int64_t> sizes = fitting_sizes(whole);
     if (std::find(sizes.begin(), sizes.end(), share.num_ranks) != sizes.end()) return;
     throw UnsupportedError(

@@ -196,8 +196,8 @@ class Loader {
   void load_norm(const std::optional<NormSpec>& spec, std::optional<NormParams>& norm) {
     if (spec) load_norm(*spec, norm.emplace());
   }
-  void load_head_norm(const std::optional<NormSpec>& spec, const float** weight) {
-    if (spec) small_.add(load_values(*spec, config_.head_dim).weight, weight);
+  void load_qk_norm(const std::optional<NormSpec>& spec, int64_t size, const float** weight) {
+    if (spec) small_.add(load_values(*spec, size).weight, weight);
   }
 
   void load_rope(const RopeSpec& spec, RopeTable& rope) {
@@ -209,8 +209,8 @@ class Loader {
   void load_layer(const LayerSpec& spec, CudaLayerWeights& layer) {
     load_norm(spec.input_norm, layer.input_norm);
     layer.qkv = load_linear(spec.qkv);
-    load_head_norm(spec.q_norm, &layer.q_norm);
-    load_head_norm(spec.k_norm, &layer.k_norm);
+    load_qk_norm(spec.q_norm, config_.q_norm_size(), &layer.q_norm);
+    load_qk_norm(spec.k_norm, config_.k_norm_size(), &layer.k_norm);
     layer.o = load_linear(spec.o);
     load_norm(spec.attention_out_norm, layer.attention_out_norm);
     load_norm(spec.mlp_norm, layer.mlp_norm);

@@ -24,9 +24,9 @@
 namespace halley::cuda {
 
 struct CudaLayerWeights {
-  NormParams input_norm, mlp_norm;
+  std::optional<NormParams> input_norm, mlp_norm;  // absent as in LayerSpec
   std::optional<NormParams> attention_out_norm, mlp_out_norm;
-  const float* q_norm = nullptr;  // [head_dim], or null
+  const float* q_norm = nullptr;  // [q_norm_size()], or null
   const float* k_norm = nullptr;
   CudaLinear qkv, o;
   CudaLinear gate_up, down;  // only of layers without experts

@@ -126,6 +126,31 @@ void StepOps::add_norm(const char* name, const NormParams& norm, const LinearInp
   });
 }
 
+/// normed_ = the residual stream, after the addition of the block's output where there is one.
+void StepOps::add_round(const char* name, bool has_block) {
+  finish_block();
+  op(name, [&] {
+    const ConstMatrix block = has_block ? ConstMatrix(block_) : ConstMatrix();
+    add_round_rows(context_, block, hidden_, normed_);
+  });
+}
+
+/// The inputs of a block's first layer, after that addition; the caller marks the workspace.
+LinearInput StepOps::queue_input(const char* name, const std::optional<NormParams>& norm,
+                                 const CudaLinear& linear, bool has_block) {
+  if (!norm) {
+    add_round(name, has_block);
+    return {.numbers = normed_};
+  }
+  const LinearInput x = take_linear_input(context_, linear, normed_);
+  if (has_block) {
+    add_norm(name, *norm, x);
+  } else {
+    op(name, [&] { norm_rows(context_, *norm, hidden_, x); });
+  }
+  return x;
+}
+
 /// The inputs of all ranks, in the workspace.
 Matrix StepOps::gather_inputs(const ColumnShares& shares, Matrix own) {
   const GatherPlan plan = plan_gather(shares, own.num_rows);
@@ -188,8 +213,9 @@ bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands ro
 }
 
 /// The same after the addition to the residual stream and a norm.
-bool StepOps::run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
-                         std::optional<Activation> gate, Matrix y) {
+bool StepOps::run_normed(const char* name, const std::optional<NormParams>& norm,
+                         const CudaLinear& linear, std::optional<Activation> gate, Matrix y) {
+  if (!norm) return false;
   RowOperands row = {.norm = norm, .hidden = hidden_, .gate = gate};
   // The first norm of the model has no block output to add.
   const bool has_block = layer_ > 0 || gate.has_value();
@@ -207,23 +233,35 @@ void StepOps::queue_qkv(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   if (run_normed("qkv", layer.input_norm, layer.qkv, std::nullopt, qkv_)) return;
   const ScratchMark mark(context_.workspace);
-  const LinearInput x = take_linear_input(context_, layer.qkv, normed_);
-  // Each norm but the first adds the block output before it to the residual stream.
-  if (index == 0) {
-    op("input_norm", [&] { norm_rows(context_, layer.input_norm, hidden_, x); });
-  } else {
-    add_norm("input_norm", layer.input_norm, x);
-  }
+  // All layers but the first add the block output before them to the residual stream.
+  const LinearInput x = queue_input("input_norm", layer.input_norm, layer.qkv, index > 0);
   op("qkv", [&] { run_linear(context_, layer.qkv, x, qkv_, step_.precision); });
+}
+
+/// Norms over all heads of a row together, in place.
+void StepOps::queue_qk_norms(const CudaLayerWeights& layer) {
+  const int64_t k_begin = config_.num_heads * config_.head_dim;
+  const auto norm_columns = [&](const float* weight, int64_t begin, int64_t size) {
+    if (weight == nullptr) return;
+    const Matrix columns = qkv_.cols(begin, begin + size);
+    const NormParams norm = {.weight = weight,
+                             .weight_offset = config_.norm_weight_offset,
+                             .epsilon = config_.norm_epsilon};
+    op("qk_norm", [&] { norm_rows(context_, norm, columns, columns); });
+  };
+  norm_columns(layer.q_norm, 0, config_.q_norm_size());
+  norm_columns(layer.k_norm, k_begin, config_.k_norm_size());
 }
 
 void StepOps::queue_attention(size_t index) {
   const LayerSpec& spec = config_.layers[index];
   const CudaLayerWeights& layer = weights_.layers[index];
   const KvLayerView& cache = step_.cache[index];
+  const bool norms_heads = config_.qk_norm_extent == QkNormExtent::kHead;
+  if (!norms_heads) queue_qk_norms(layer);
   RopeKvParams params = {.num_heads = config_.num_heads,
-                         .q_norm = layer.q_norm,
-                         .k_norm = layer.k_norm,
+                         .q_norm = norms_heads ? layer.q_norm : nullptr,
+                         .k_norm = norms_heads ? layer.k_norm : nullptr,
                          .weight_offset = config_.norm_weight_offset,
                          .epsilon = config_.norm_epsilon,
                          .kv_slots = array<int64_t>(arrays_.kv_slots)};
@@ -232,6 +270,7 @@ void StepOps::queue_attention(size_t index) {
     params.cos = reinterpret_cast<const float*>(step_.activations + activations_.ropes[rope].cos);
     params.sin = reinterpret_cast<const float*>(step_.activations + activations_.ropes[rope].sin);
     params.num_angles = weights_.ropes[rope].num_angles;
+    params.is_interleaved = config_.ropes[rope].is_interleaved;
   }
   op("rope_kv", [&] { rope_and_write_kv(context_, params, cache, qkv_); });
   const AttentionProblem problem = attention_problem(config_, spec);
@@ -263,8 +302,7 @@ void StepOps::queue_mlp(size_t index) {
   }
   {
     const ScratchMark mark(context_.workspace);
-    const LinearInput x = take_linear_input(context_, layer.gate_up, normed_);
-    add_norm("mlp_norm", layer.mlp_norm, x);
+    const LinearInput x = queue_input("mlp_norm", layer.mlp_norm, layer.gate_up, true);
     if (config_.is_gated && !x.is_codes && layer.gate_up.can_run_gated(x.numbers)) {
       const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
       op("gate_up", [&] { layer.gate_up.run_gated(context_, config_.activation, x.numbers, y); });
@@ -294,7 +332,11 @@ void StepOps::queue_experts(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
                                    layer.experts->num_routed());
-  add_norm("mlp_norm", layer.mlp_norm, {.numbers = normed_});
+  if (layer.mlp_norm) {
+    add_norm("mlp_norm", *layer.mlp_norm, {.numbers = normed_});
+  } else {
+    add_round("mlp_norm", true);
+  }
   op("router", [&] { layer.router->run(context_, normed_, logits, step_.precision); });
   op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });
   is_part_ = step_.ranks != nullptr;
@@ -358,6 +400,9 @@ Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
     op("output", [&] { run_linear(context_, weights_.output, x, logits, step_.precision); });
   } else {
     queue_shared_logits(x, logits);
+  }
+  if (config_.logits_scale != 1) {
+    op("logits_scale", [&] { scale_rows(context_, config_.logits_scale, logits); });
   }
   if (config_.logits_soft_cap > 0) {
     op("soft_cap", [&] { apply_soft_cap(context_, config_.logits_soft_cap, logits); });

@@ -82,9 +82,10 @@ class StepOps {
   void queue_embedding();
   void copy_hidden(ConstMatrix from);
   void queue_qkv(size_t layer);
+  void queue_qk_norms(const CudaLayerWeights& layer);
   void queue_attention(size_t layer);
   void queue_mlp(size_t layer);
-  bool run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
+  bool run_normed(const char* name, const std::optional<NormParams>& norm, const CudaLinear& linear,
                   std::optional<Activation> gate, Matrix y);
   bool run_row(const char* name, const CudaLinear& linear, RowOperands row, Matrix y);
   void queue_experts(size_t layer);
@@ -92,6 +93,9 @@ class StepOps {
                            const std::optional<ColumnShares>& inputs, Matrix x);
   void finish_block();
   void add_norm(const char* name, const NormParams& norm, const LinearInput& y);
+  void add_round(const char* name, bool has_block);
+  LinearInput queue_input(const char* name, const std::optional<NormParams>& norm,
+                          const CudaLinear& linear, bool has_block);
   Matrix gather_inputs(const ColumnShares& shares, Matrix own);
   void queue_shared_logits(const LinearInput& x, Matrix logits);
 

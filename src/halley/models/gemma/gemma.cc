@@ -3,9 +3,12 @@
 #include <cmath>
 
 #include "halley/core/float16.h"
+#include "halley/models/base/text_part.h"
 
 namespace halley {
 namespace {
+
+constexpr int64_t kWindowDefault = 4096;
 
 float round_to(DType dtype, float value) {
   if (dtype == DType::kF16) return f16_to_f32(f32_to_f16(value));
@@ -21,15 +24,12 @@ float read_soft_cap(const HfConfig& config, const char* field, double fallback) 
 }
 
 /// The parts that both generations share: all but windows, rotary embeddings and head norms.
-DecoderConfig read_gemma(const FamilyInput& input) {
+DecoderConfig read_gemma(const FamilyInput& input, const ShapeFields& fields) {
   const HfConfig& config = input.config;
   require_boolean(config, "use_bidirectional_attention", false);
-  DecoderConfig decoder = read_shape(input, {.activation = "hidden_activation",
-                                             .activation_default = "gelu_pytorch_tanh",
-                                             .is_tied_default = true});
+  DecoderConfig decoder = read_shape(input, fields);
   decoder.norm_weight_offset = 1;
-  const double scalar = config.number_or("query_pre_attn_scalar", 256);
-  if (!(scalar > 0)) config.fail("query_pre_attn_scalar", "expected a positive number");
+  const double scalar = read_positive(config, "query_pre_attn_scalar", 256);
   decoder.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
   decoder.embedding_scale = round_to(
       decoder.dtype, static_cast<float>(std::sqrt(static_cast<double>(decoder.hidden_size))));
@@ -37,43 +37,23 @@ DecoderConfig read_gemma(const FamilyInput& input) {
   for (int64_t i = 0; i < decoder.num_layers; ++i) {
     LayerSpec layer = llama_layer(decoder, i, {.is_qkv_biased = has_bias, .is_o_biased = has_bias});
     const std::string prefix = layer_prefix(i);
-    layer.attention_out_norm =
-        NormSpec{.weight_name = prefix + "post_attention_layernorm.weight", .bias_name = {}};
-    layer.mlp_norm.weight_name = prefix + "pre_feedforward_layernorm.weight";
-    layer.mlp_out_norm =
-        NormSpec{.weight_name = prefix + "post_feedforward_layernorm.weight", .bias_name = {}};
+    layer.attention_out_norm = norm_of(prefix + "post_attention_layernorm");
+    layer.mlp_norm = norm_of(prefix + "pre_feedforward_layernorm");
+    layer.mlp_out_norm = norm_of(prefix + "post_feedforward_layernorm");
     decoder.layers.push_back(std::move(layer));
   }
   return decoder;
 }
 
-/// layer_types, or every `pattern`-th layer full and the others with a window.
-std::vector<bool> sliding_layers(const HfConfig& config, int64_t num_layers, int64_t pattern) {
-  std::vector<bool> is_sliding = read_layer_types(config, num_layers);
-  if (is_sliding.empty()) {
-    for (int64_t i = 0; i < num_layers; ++i) is_sliding.push_back((i + 1) % pattern != 0);
-  }
-  return is_sliding;
-}
-
-void set_windows(const HfConfig& config, const std::vector<bool>& is_sliding,
-                 DecoderConfig& decoder) {
-  const int64_t window = read_window(config, 4096);
-  for (size_t i = 0; i < decoder.layers.size(); ++i) {
-    if (is_sliding[i]) decoder.layers[i].window = window;
-    if (is_sliding[i] && window == 0) {
-      config.fail("sliding_window", "expected a number, since some layers slide, got null");
-    }
-  }
-}
-
 DecoderConfig read_gemma2(const FamilyInput& input) {
   const HfConfig& config = input.config;
-  DecoderConfig decoder = read_gemma(input);
+  DecoderConfig decoder = read_gemma(input, {.activation = "hidden_activation",
+                                             .activation_default = "gelu_pytorch_tanh",
+                                             .is_tied_default = true});
   decoder.attention_soft_cap = read_soft_cap(config, "attn_logit_softcapping", 50);
   decoder.logits_soft_cap = read_soft_cap(config, "final_logit_softcapping", 30);
   add_rope(input, read_rope_config(config, "", 10000.0), decoder);
-  set_windows(config, sliding_layers(config, decoder.num_layers, 2), decoder);
+  set_windows(config, read_layer_types_or(config, decoder.num_layers, 2), kWindowDefault, decoder);
   return decoder;
 }
 
@@ -94,25 +74,39 @@ void add_gemma3_ropes(const FamilyInput& input, DecoderConfig& decoder) {
 
 DecoderConfig read_gemma3(const FamilyInput& input) {
   const HfConfig& config = input.config;
-  DecoderConfig decoder = read_gemma(input);
+  // Published configurations of multimodal models leave out what transformers assumes.
+  DecoderConfig decoder = read_gemma(input, {.activation = "hidden_activation",
+                                             .activation_default = "gelu_pytorch_tanh",
+                                             .is_tied_default = true,
+                                             .vocab_size_default = 262208,
+                                             .num_heads_default = 8,
+                                             .num_kv_heads_default = 4,
+                                             .head_dim_default = 256,
+                                             .max_positions_default = 131072});
   decoder.attention_soft_cap = read_soft_cap(config, "attn_logit_softcapping", 0);
   decoder.logits_soft_cap = read_soft_cap(config, "final_logit_softcapping", 0);
   add_gemma3_ropes(input, decoder);
   const int64_t pattern = config.integer_or("sliding_window_pattern", 6, 1, 1 << 20);
-  const std::vector<bool> is_sliding = sliding_layers(config, decoder.num_layers, pattern);
-  set_windows(config, is_sliding, decoder);
+  const std::vector<bool> is_sliding = read_layer_types_or(config, decoder.num_layers, pattern);
+  set_windows(config, is_sliding, kWindowDefault, decoder);
   for (size_t i = 0; i < decoder.layers.size(); ++i) {
     LayerSpec& layer = decoder.layers[i];
     const std::string attention = layer_prefix(static_cast<int64_t>(i)) + "self_attn.";
-    layer.q_norm = NormSpec{.weight_name = attention + "q_norm.weight", .bias_name = {}};
-    layer.k_norm = NormSpec{.weight_name = attention + "k_norm.weight", .bias_name = {}};
+    layer.q_norm = norm_of(attention + "q_norm");
+    layer.k_norm = norm_of(attention + "k_norm");
     layer.rope_index = is_sliding[i] ? 1 : 0;
   }
   return decoder;
 }
 
+DecoderConfig read_gemma3_whole(const FamilyInput& input) {
+  if (!input.config.has("text_config")) input.config.fail("text_config", "expected an object");
+  return read_text_part(input, vision_tower_part(), read_gemma3);
+}
+
 }  // namespace
 
+const ModelFamily kGemma3 = {.model_type = "gemma3", .read = read_gemma3_whole};
 const ModelFamily kGemma2 = {.model_type = "gemma2", .read = read_gemma2};
 const ModelFamily kGemma3Text = {.model_type = "gemma3_text", .read = read_gemma3};
 

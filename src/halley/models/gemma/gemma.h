@@ -13,7 +13,7 @@ namespace halley {
 extern const ModelFamily kGemma2;
 /// Gemma 3: no soft caps by default, norms on queries and keys, one rotary embedding for layers
 /// with a window and another for the others (layer_types, or every sliding_window_pattern-th layer
-/// is full). Checkpoints of type "gemma3" (with a vision tower) are rejected.
-extern const ModelFamily kGemma3Text;
+/// is full). kGemma3Text is a text model alone, kGemma3 has one in `text_config`.
+extern const ModelFamily kGemma3Text, kGemma3;
 
 }  // namespace halley

@@ -20,7 +20,7 @@ void reject_other_variants(const HfConfig& config) {
   }
 }
 
-NormSpec norm_of(const std::string& name) {
+NormSpec layer_norm_of(const std::string& name) {
   return {.weight_name = name + ".weight", .bias_name = name + ".bias"};
 }
 
@@ -29,8 +29,8 @@ LayerSpec opt_layer(const DecoderConfig& decoder, int64_t index, bool has_bias) 
   const std::string prefix = str("model.decoder.layers.", index, ".");
   const std::string attention = prefix + "self_attn.";
   LayerSpec layer;
-  layer.input_norm = norm_of(prefix + "self_attn_layer_norm");
-  layer.mlp_norm = norm_of(prefix + "final_layer_norm");
+  layer.input_norm = layer_norm_of(prefix + "self_attn_layer_norm");
+  layer.mlp_norm = layer_norm_of(prefix + "final_layer_norm");
   layer.qkv =
       linear({{attention + "q_proj", K}, {attention + "k_proj", K}, {attention + "v_proj", K}}, K,
              has_bias);
@@ -55,7 +55,7 @@ DecoderConfig read_opt(const FamilyInput& input) {
   decoder.is_gated = false;
   decoder.position_embedding_name = "model.decoder.embed_positions.weight";
   decoder.position_offset = kPositionOffset;
-  decoder.final_norm = norm_of("model.decoder.final_layer_norm");
+  decoder.final_norm = layer_norm_of("model.decoder.final_layer_norm");
   decoder.num_stored_positions = config.integer("max_position_embeddings", 1, 1 << 30);
   if (decoder.max_positions > decoder.num_stored_positions) {
     throw InputError(str(config.where(), ": longest sequence: expected at most ",

@@ -35,15 +35,15 @@ HfConfig config_of(int64_t intermediate_size) {
       "config.json");
 }
 
-HfConfig mixture_of(const char* family) {
-  return HfConfig::parse(
-      str(R"({"model_type": ")", family,
-          R"(", "hidden_size": 512, "num_hidden_layers": 1, "intermediate_size": 256,
+HfConfig mixture_of(const char* family, int num_layers = 1) {
+  return HfConfig::parse(str(R"({"model_type": ")", family,
+                             R"(", "hidden_size": 512, "num_hidden_layers": )", num_layers,
+                             R"(, "intermediate_size": 256,
               "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64,
               "num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 1000,
               "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
               "torch_dtype": "float16"})"),
-      "config.json");
+                         "config.json");
 }
 
 /// Ends the program where anybody reads the data of a tensor whose name has one of these texts.
@@ -122,6 +122,15 @@ TEST(RankPlan, RejectsMoreStagesThanLayers) {
   const std::string error = error_of(config_of(512), {.stage = 1, .num_stages = 2});
   EXPECT_THAT(error, testing::HasSubstr("pipeline parallelism of config.json: expected at most 1 "
                                         "stages, one for each layer, got 2."));
+}
+
+TEST(RankPlan, RejectsRanksThatDivideTheHeadsOfOneNorm) {
+  const HfConfig config = mixture_of("olmo2", 2);
+  const std::string error = error_of(config, {.rank = 1, .num_ranks = 2});
+  EXPECT_THAT(error, testing::HasSubstr("expected norms on each head's query and key, got norms "
+                                        "over all heads together, which are in several ranks. Use "
+                                        "one rank, or pipeline parallelism."));
+  EXPECT_EQ(error_of(config, {.stage = 1, .num_stages = 2}), "");
 }
 
 /// 4 experts, 8 heads.

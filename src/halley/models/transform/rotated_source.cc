@@ -118,9 +118,9 @@ class RotatedSource : public TensorSource {
   }
 
   void add_layer(const LayerSpec& layer, int64_t hidden_size) {
-    add_reader(layer.qkv, add_norm(layer.input_norm, hidden_size));
+    add_reader(layer.qkv, add_norm(*layer.input_norm, hidden_size));
     add_writer(layer.o);
-    const TensorInfo& gain = add_norm(layer.mlp_norm, hidden_size);
+    const TensorInfo& gain = add_norm(*layer.mlp_norm, hidden_size);
     if (layer.mlp.router) add_reader(*layer.mlp.router, gain);
     for (const LinearSpec& gate_up : layer.mlp.gate_up) add_reader(gate_up, gain);
     for (const LinearSpec& down : layer.mlp.down) add_writer(down);
@@ -128,7 +128,7 @@ class RotatedSource : public TensorSource {
 
   /// The output layer gets the final norm's gain, which the embedding must not have.
   void untie(DecoderConfig& config, const TensorInfo& gain) {
-    const std::string name = "lm_head";
+    const std::string name = config.tied_output_name.substr(0, config.tied_output_name.rfind('.'));
     LinearSpec head;
     head.parts = {{.name = name,
                    .out_features = config.vocab_size,
@@ -212,6 +212,7 @@ std::string why_not_rotate(const DecoderConfig& config) {
     if (layer.attention_out_norm || layer.mlp_out_norm) {
       return "its blocks have norms behind them, whose gains cannot be folded";
     }
+    if (!layer.input_norm || !layer.mlp_norm) return "its blocks have no norms before them";
   }
   if (!has_hadamard(config.hidden_size)) {
     return str("there is no Hadamard matrix here of its hidden size ", config.hidden_size,

@@ -41,9 +41,18 @@ ScalePoint point_before(InputKind kind, std::string name, const LinearSpec& read
   return point;
 }
 
+/// Factors on a block's inputs are taken from the norm before it.
+void require_norm(const std::optional<NormSpec>& norm, ScalePoint& point) {
+  if (norm) return;
+  point.can_scale = false;
+  point.why_not = "there is no norm before the block that could be divided by the factors";
+}
+
 void add_attention_points(const DecoderConfig& config, const LayerSpec& layer,
                           const std::string& prefix, std::vector<ScalePoint>& points) {
-  points.push_back(point_before(InputKind::kAttentionIn, prefix + "qkv", layer.qkv));
+  ScalePoint in = point_before(InputKind::kAttentionIn, prefix + "qkv", layer.qkv);
+  require_norm(layer.input_norm, in);
+  points.push_back(std::move(in));
   ScalePoint out = point_before(InputKind::kAttentionOut, prefix + "o", layer.o);
   out.can_permute = true;
   if (heads_per_group(config) > 1) {
@@ -54,13 +63,15 @@ void add_attention_points(const DecoderConfig& config, const LayerSpec& layer,
   points.push_back(std::move(out));
 }
 
-void add_mlp_points(const DecoderConfig& config, const MlpSpec& mlp, const std::string& prefix,
+void add_mlp_points(const DecoderConfig& config, const LayerSpec& layer, const std::string& prefix,
                     std::vector<ScalePoint>& points) {
+  const MlpSpec& mlp = layer.mlp;
   const bool has_experts = mlp.router.has_value();
   ScalePoint in = point_before(
       InputKind::kMlpIn, prefix + (has_experts ? "experts.gate_up" : "gate_up"), mlp.gate_up[0]);
   for (size_t i = 1; i < mlp.gate_up.size(); ++i) in.consumers.push_back(&mlp.gate_up[i]);
   if (has_experts) in.consumers.push_back(&*mlp.router);
+  require_norm(layer.mlp_norm, in);
   points.push_back(std::move(in));
   for (size_t i = 0; i < mlp.down.size(); ++i) {
     const std::string name = has_experts ? str(prefix, "experts.", i, ".down") : prefix + "down";
@@ -149,7 +160,7 @@ std::vector<ScalePoint> list_scale_points(const DecoderConfig& config, int64_t l
   const std::string prefix = str("layers.", layer_index, ".");
   std::vector<ScalePoint> points;
   add_attention_points(config, layer, prefix, points);
-  add_mlp_points(config, layer.mlp, prefix, points);
+  add_mlp_points(config, layer, prefix, points);
   return points;
 }
 
@@ -183,10 +194,10 @@ void scale_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer
   }
   switch (point.kind) {
     case InputKind::kAttentionIn:
-      divide_norm(layer, spec.input_norm, config.norm_weight_offset, factors);
+      divide_norm(layer, *spec.input_norm, config.norm_weight_offset, factors);
       break;
     case InputKind::kMlpIn:
-      divide_norm(layer, spec.mlp_norm, config.norm_weight_offset, factors);
+      divide_norm(layer, *spec.mlp_norm, config.norm_weight_offset, factors);
       break;
     case InputKind::kAttentionOut: {
       const std::vector<LinearRow> values = kv_rows(layer, config, spec, 1);
@@ -233,8 +244,16 @@ void permute_inputs(TensorStore& layer, const DecoderConfig& config, int64_t lay
 
 std::string why_not_smooth_keys(const DecoderConfig& config, int64_t layer_index) {
   const LayerSpec& spec = layer_of(config, layer_index);
-  if (spec.q_norm.has_value() == spec.k_norm.has_value()) return {};
-  return "of queries and keys only one is normed per head";
+  if (spec.q_norm.has_value() != spec.k_norm.has_value()) {
+    return "of queries and keys only one is normed per head";
+  }
+  if (spec.k_norm && config.qk_norm_extent == QkNormExtent::kAllHeads) {
+    return "queries and keys are normed over all heads together";
+  }
+  if (spec.rope_index >= 0 && config.ropes[static_cast<size_t>(spec.rope_index)].is_interleaved) {
+    return "the rotary embedding turns neighbouring columns";
+  }
+  return {};
 }
 
 bool must_share_key_factors(const DecoderConfig& config, int64_t layer_index) {

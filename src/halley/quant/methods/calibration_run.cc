@@ -120,10 +120,7 @@ void CalibrationRun::run_layer(int64_t layer_index, const LayerWeights& weights,
                                                       static_cast<size_t>(num_pages))});
       for (int64_t t = 0; t < T; ++t) positions.push_back(static_cast<int32_t>(t));
     }
-    for (size_t i = 0; i < angles.size(); ++i) {
-      compute_rope_angles(context_, positions, config_.ropes[i].inv_freq,
-                          config_.ropes[i].attention_factor, angles[i]);
-    }
+    compute_angles(context_, config_, positions, angles);
     const ForwardBatch batch = {
         .token_ids = std::span(tokens_.ids)
                          .subspan(static_cast<size_t>(first * T), static_cast<size_t>(count * T)),
@@ -138,7 +135,7 @@ void CalibrationRun::run_layer(int64_t layer_index, const LayerWeights& weights,
     const DecoderStep step = {context_, config_, batch, angles, workspace_, pass.observer};
     if (pass.is_attention_only) {
       const Matrix out = workspace_.take(Slot::kBlockOut, hidden.num_rows, K);
-      apply_norm(step, weights.input_norm, hidden, hidden);
+      if (spec.input_norm) apply_norm(step, weights.input_norm, hidden, hidden);
       attention_block(step, spec, weights, cache, hidden, out);
     } else {
       halley::run_layer(step, spec, weights, cache, hidden);

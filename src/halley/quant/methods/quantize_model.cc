@@ -150,6 +150,8 @@ class ModelQuantizer {
     HALLEY_CHECK(!job.tokens.ids.empty() || parts.empty(), str(parts));
     // The whole model is checked before hours of work.
     plan_model(config, source);
+    const std::string note = note_of_left_out(config_, source);
+    if (!note.empty()) summary_.notes.push_back(note);
     if (job.recipe.is_rotated) rotate();
     if (const auto fit = fit_group_size(job_.recipe, job_.overrides, config_)) {
       job_.recipe.group_size = fit->group_size;

@@ -63,7 +63,8 @@ TEST_P(QuantizeFamilyTest, CompensationBeatsRounding) {
 INSTANTIATE_TEST_SUITE_P(All, QuantizeFamilyTest,
                          testing::Values("llama", "llama_mha_tied", "mistral", "mixtral", "qwen2",
                                          "qwen3", "qwen3_moe", "phi3", "gemma2", "gemma3_text",
-                                         "opt", "yi"));
+                                         "opt", "yi", "olmo2", "olmoe", "granite", "glm4", "gemma3",
+                                         "qwen2_5_vl"));
 
 class QuantizeMethodTest : public testing::TestWithParam<std::string> {};
 

@@ -5,7 +5,7 @@
 namespace halley {
 
 void apply_rope_reference(std::span<const int32_t> positions, std::span<const float> inv_freq,
-                          float attention_factor, int64_t head_dim, Matrix x) {
+                          float attention_factor, int64_t head_dim, Matrix x, bool is_interleaved) {
   const size_t half = inv_freq.size();
   for (int64_t m = 0; m < x.num_rows; ++m) {
     for (int64_t begin = 0; begin < x.num_cols; begin += head_dim) {
@@ -15,10 +15,11 @@ void apply_rope_reference(std::span<const int32_t> positions, std::span<const fl
         const auto factor = static_cast<double>(attention_factor);
         const double cos = std::cos(static_cast<double>(angle)) * factor;
         const double sin = std::sin(static_cast<double>(angle)) * factor;
-        const auto a = static_cast<double>(head[i]);
-        const auto b = static_cast<double>(head[i + half]);
-        head[i] = static_cast<float>(a * cos - b * sin);
-        head[i + half] = static_cast<float>(b * cos + a * sin);
+        float& first = head[is_interleaved ? 2 * i : i];
+        float& second = head[is_interleaved ? 2 * i + 1 : i + half];
+        const auto a = static_cast<double>(first), b = static_cast<double>(second);
+        first = static_cast<float>(a * cos - b * sin);
+        second = static_cast<float>(b * cos + a * sin);
       }
     }
   }
