@@ -237,6 +237,9 @@ def family_option_cases():
                                sliding_window=8, **new_rope(
             full_attention={"rope_type": "linear", "rope_theta": 500000.0, "factor": 4.0},
             sliding_attention={"rope_type": "default", "rope_theta": 20000.0})), {}),
+        "olmo3_yarn_old": (dict(BASE, model_type="olmo3", pad_token_id=0, num_hidden_layers=4,
+                                sliding_window=8, **old_rope(
+            500000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)), {}),
         "olmoe_normalized": (dict(BASE, model_type="olmoe", pad_token_id=0, num_experts=6,
                                   num_experts_per_tok=3, intermediate_size=32, norm_topk_prob=True,
                                   attention_bias=True, **old_rope(10000.0)), {}),

@@ -122,6 +122,8 @@ TEST(LoadErrors, WrongFieldsAreRejectedByName) {
       {"mixtral", "num_experts_per_tok", 5, "field 'num_experts_per_tok'"},
       {"granitemoe", "num_experts_per_tok", 5, "field 'num_experts_per_tok'"},
       {"granite", "residual_multiplier", 0, "expected a positive number, got 0"},
+      {"granite", "residual_multiplier", 1e-30,
+       "'residual_multiplier': expected a number of 1e-06 to 1e+06, got 1e-30"},
       {"granite", "embedding_multiplier", -1, "expected a positive number, got -1"},
       {"granite", "attention_multiplier", "x", "field 'attention_multiplier': expected a number"},
       {"granite", "logits_scaling", 0, "'logits_scaling': expected a positive number, got 0"},

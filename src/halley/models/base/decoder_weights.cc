@@ -285,12 +285,17 @@ void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& lo
 
 std::string note_of_left_out(const DecoderConfig& config, const TensorSource& source) {
   int64_t num_left_out = 0;
-  for (const TensorInfo& info : source.tensors()) {
-    num_left_out += has_ignored_prefix(config, info.name) ? 1 : 0;
+  std::vector<std::string> found;
+  for (const std::string& prefix : config.ignored_prefixes) {
+    const auto num_here = std::count_if(
+        source.tensors().begin(), source.tensors().end(),
+        [&](const TensorInfo& info) { return std::string_view(info.name).starts_with(prefix); });
+    num_left_out += num_here;
+    if (num_here > 0) found.push_back(prefix + "*");
   }
   if (num_left_out == 0) return {};
-  return str("of ", quote(config.family), " the text model alone is loaded: ", num_left_out,
-             " tensors of other parts (", config.ignored_prefixes, ") are left out");
+  return str("the text model of ", quote(config.family), " alone is loaded: ", num_left_out,
+             " tensors of other parts, ", found, ", are left out");
 }
 
 NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size) {

@@ -2,8 +2,20 @@
 
 #include <utility>
 
+#include "halley/base/str.h"
+
 namespace halley {
 namespace {
+
+/// The limits are far beyond every model's, and keep quotients of two factors within f32.
+double read_factor(const HfConfig& config, const char* field) {
+  constexpr double kMax = 1e6;
+  const double factor = read_positive(config, field, 1.0);
+  if (factor < 1 / kMax || factor > kMax) {
+    config.fail(field, str("expected a number of ", 1 / kMax, " to ", kMax, ", got ", factor));
+  }
+  return factor;
+}
 
 /// Sizes and factors. The factor m on the blocks' outputs is not multiplied in each layer: the
 /// residual stream is kept divided by m. Everything reads the stream through RMSNorms, and
@@ -11,13 +23,13 @@ namespace {
 DecoderConfig read_granite_shape(const FamilyInput& input) {
   const HfConfig& config = input.config;
   DecoderConfig decoder = read_shape(input, {.has_kv_heads_default = true});
-  const double residual = read_positive(config, "residual_multiplier", 1.0);
-  const double embedding = read_positive(config, "embedding_multiplier", 1.0);
+  const double residual = read_factor(config, "residual_multiplier");
+  const double embedding = read_factor(config, "embedding_multiplier");
   const double epsilon = config.number_or("rms_norm_eps", 1e-6);
   decoder.embedding_scale = static_cast<float>(embedding / residual);
   decoder.norm_epsilon = static_cast<float>(epsilon / (residual * residual));
-  decoder.attention_scale = static_cast<float>(read_positive(config, "attention_multiplier", 1.0));
-  decoder.logits_scale = static_cast<float>(1 / read_positive(config, "logits_scaling", 1.0));
+  decoder.attention_scale = static_cast<float>(read_factor(config, "attention_multiplier"));
+  decoder.logits_scale = static_cast<float>(1 / read_factor(config, "logits_scaling"));
   add_rope(input, read_rope_config(config, "", 10000.0), decoder);
   return decoder;
 }
