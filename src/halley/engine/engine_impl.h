@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "halley/engine/constrained_requests.h"
+#include "halley/engine/dry_breakers.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/engine_plan.h"
 #include "halley/engine/kv_cache.h"
@@ -83,6 +84,7 @@ class Engine::Impl {
   void take_token(LiveRequest& live, const ChosenToken& chosen);
   void deliver_token(LiveRequest& live, const ChosenToken& chosen, OutputState state);
   std::unique_ptr<MaskExecutor> make_mask_threads();
+  std::shared_ptr<const DryBreakers> dry_breakers_of(const GenerateRequest& request);
   PrecisionDemand demand_of(const GenerateRequest& request) const;
   void note_token(LiveRequest& live, TokenEvent& event);
   void end_by(SequenceId id, TokenEvent event);
@@ -96,6 +98,7 @@ class Engine::Impl {
   CausalLm& model_;
   const uint64_t seed_;  // base of the seeds of requests without one
   std::atomic<SequenceId> num_submits_ = 0;
+  DryBreakerCache dry_breakers_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

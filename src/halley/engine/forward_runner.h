@@ -23,6 +23,7 @@ class ForwardRunner final : public StepRunner {
   ForwardRunner(CausalLm& model, int64_t num_slots)
       : model_(model), slots_(static_cast<size_t>(num_slots)) {}
 
+  bool samples_on_host() const override { return true; }
   int num_in_flight_max() const override { return model_.num_stages(); }
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override;

@@ -91,6 +91,7 @@ Request::Request(GenerateRequest request, TokenCallback on_token, const RequestC
       choice_(token_choice_of(params_, stop_ids_, context.seed)),
       stops_(params_.stop, params_.include_stop_str_in_output),
       tokenizer_(context.tokenizer) {
+  choice_.dry_breakers = context.dry_breakers;
   if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, params_.skip_special_tokens);
 }
 

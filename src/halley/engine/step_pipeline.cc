@@ -13,6 +13,7 @@ StepPipeline::StepPipeline(CausalLm& model, const KvCache& cache, int64_t max_nu
                           : nullptr),
       runner_(forward_runner_ == nullptr ? *model.step_runner() : *forward_runner_),
       is_synchronous_(forward_runner_ != nullptr && model.num_stages() == 1),
+      samples_on_host_(runner_.samples_on_host()),
       cache_(cache) {
   for (int64_t slot = max_num_seqs; slot > 0; --slot) {
     free_slots_.push_back(static_cast<int32_t>(slot - 1));

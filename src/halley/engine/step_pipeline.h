@@ -46,6 +46,8 @@ class StepPipeline {
   }
   bool is_empty() const { return calls_.empty(); }
   bool is_synchronous() const { return is_synchronous_; }
+  /// Never changes, so that any thread may ask.
+  bool samples_on_host() const { return samples_on_host_; }
   StepRunner& runner() { return runner_; }
   /// Whether what wait() waits for is a choose(). It is not empty, here and below.
   bool is_choice_next() const { return calls_.front().is_choice; }
@@ -95,6 +97,7 @@ class StepPipeline {
   std::unique_ptr<ForwardRunner> forward_runner_;  // for a model without its own
   StepRunner& runner_;
   const bool is_synchronous_;
+  const bool samples_on_host_;
   const KvCache& cache_;
   std::vector<int32_t> free_slots_;  // a stack
   StepBatch batch_;

@@ -58,6 +58,10 @@ class StepRunner {
 
   virtual ~StepRunner() = default;
 
+  /// Whether it has all of the host's sampler (sampling/base): whether it takes choices with
+  /// needs_host_sampler().
+  virtual bool samples_on_host() const { return false; }
+
   /// Calls of launch(), and calls of choose(), that may not have been waited for.
   virtual int num_in_flight_max() const { return kNumInFlightMax; }
 
