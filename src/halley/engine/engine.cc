@@ -90,6 +90,7 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
                                        const TokenCallback& on_token) const {
   try {
     check_request(request, model_.shape().vocab_size, parts_.tokenizer != nullptr);
+    check_pooling(request, model_.shape());
   } catch (const InputError& error) {
     return {Submit::kInvalid, error.what()};
   }
@@ -98,7 +99,7 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
             "precision: expected full or auto, since the model has one precision, "
             "got low"};
   }
-  if (needs_host_sampler(request.sampling) && !pipeline_.samples_on_host()) {
+  if (!request.pooling && needs_host_sampler(request.sampling) && !pipeline_.samples_on_host()) {
     return {Submit::kInvalid,
             str(has_dry(request.sampling) ? "dry_multiplier" : "xtc_probability",
                 ": expected 0, since the model's device chooses tokens, and its sampler has no DRY "
@@ -113,7 +114,7 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
 
 // Throws what DryBreakerCache::get() throws.
 std::shared_ptr<const DryBreakers> Engine::Impl::dry_breakers_of(const GenerateRequest& request) {
-  if (!has_dry(request.sampling)) return nullptr;
+  if (request.pooling || !has_dry(request.sampling)) return nullptr;
   return dry_breakers_.get(request.sampling.dry_sequence_breakers);
 }
 
@@ -263,5 +264,7 @@ void Engine::wait_until_idle() const { impl_->wait_until_idle(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
 
 const EngineConfig& Engine::config() const { return impl_->config(); }
+
+int64_t Engine::hidden_size() const { return impl_->hidden_size(); }
 
 }  // namespace halley

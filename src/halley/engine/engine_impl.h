@@ -53,6 +53,7 @@ class Engine::Impl {
   void wait_until_idle() const;
   EngineStats stats() const;
   const EngineConfig& config() const { return parts_.plan.config; }
+  int64_t hidden_size() const { return model_.shape().hidden_size; }
 
  private:
   static constexpr const char* kIsEnding = "engine: it is ending";
@@ -81,6 +82,7 @@ class Engine::Impl {
   void note_plan(const StepPlan& plan);
   void finish_call();
   bool score_prompt(LiveRequest& live, const SequenceResult& result);
+  void take_pooled(LiveRequest& live, const SequenceResult& result);
   void take_token(LiveRequest& live, const ChosenToken& chosen);
   void deliver_token(LiveRequest& live, const ChosenToken& chosen, OutputState state);
   std::unique_ptr<MaskExecutor> make_mask_threads();

@@ -92,4 +92,7 @@ class Request {
 /// range, stop strings without a tokenizer. Does not check the length.
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
 
+/// Throws InputError if the request's pooling cannot be done, or not together with the rest.
+void check_pooling(const GenerateRequest& request, const ModelShape& shape);
+
 }  // namespace halley

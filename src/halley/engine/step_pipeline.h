@@ -23,6 +23,7 @@ struct SequenceResult {
   SequenceId id = 0;
   const ChosenToken* chosen = nullptr;                // its next token; null: none was chosen
   std::vector<std::span<const float>> prompt_logits;  // [V] for each row that scores the prompt
+  std::vector<std::span<const float>> pooled_rows;    // the rows that its pooler has asked for
 };
 
 /// Launches plans on the model in order, with the inputs of their sequences, and returns the
@@ -84,6 +85,7 @@ class StepPipeline {
     SequenceId id = 0;
     int64_t num_scored_rows = 0;
     bool has_token = false;
+    int64_t num_pooled_logits = 0, num_pooled_hidden = 0;  // rows
   };
   struct Call {
     std::vector<Part> parts;
@@ -91,6 +93,7 @@ class StepPipeline {
   };
 
   void take_slot(LiveRequest& live);
+  Part add_pooled(const ScheduledSequence& scheduled, LiveRequest& live);
   const StepResult& wait_for_runner();
   Call take_oldest();
 
