@@ -26,6 +26,13 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0  # below 1: all
     min_p: float = 0.0
+    dry_multiplier: float = 0.0  # 0: no DRY
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1  # -1: all tokens
+    dry_sequence_breakers: Sequence[str] | None = None  # None: line end, ":", '"' and "*"
+    xtc_probability: float = 0.0  # 0: no XTC
+    xtc_threshold: float = 0.1
     seed: int | None = None  # None: another text each time
     stop: str | Sequence[str] | None = None
     stop_token_ids: Sequence[int] | None = None
@@ -64,8 +71,9 @@ def body_of(params: SamplingParams | None, prompt: Mapping[str, Any], is_chat: b
         body["logprobs"] = logprobs
     if fields["stop"] is not None and not isinstance(fields["stop"], str):
         fields["stop"] = list(fields["stop"])
-    if fields["stop_token_ids"] is not None:
-        fields["stop_token_ids"] = list(fields["stop_token_ids"])
+    for name in ("stop_token_ids", "dry_sequence_breakers"):
+        if fields[name] is not None:
+            fields[name] = list(fields[name])
     if fields["logit_bias"] is not None:
         fields["logit_bias"] = {str(k): v for k, v in fields["logit_bias"].items()}
     body.update((k, v) for k, v in fields.items() if v is not None)

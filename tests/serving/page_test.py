@@ -1,4 +1,5 @@
-"""The page at "/" in a headless Chromium, against a server of Python's standard library.
+"""The pages at "/" and "/docs" in a headless Chromium, against a server of Python's standard
+library.
 
     page_test.py PAGE_EXAMPLE [--screenshots FOLDER] [unittest arguments]
 """
@@ -265,6 +266,87 @@ class ThePage(unittest.TestCase):
                                              width)
                         self.assertTrue(page.run(IS_END_IN_SIGHT))
                         self.shoot(page, f"{scheme}_{name}")
+
+
+DESCRIPTION = {
+    "info": {"version": "1.2.3"},
+    "paths": {
+        "/v1/embeddings": {"post": {
+            "summary": "<b>Texts</b> to vectors",
+            "requestBody": {"content": {"application/json": {"schema": {
+                "$ref": "#/components/schemas/EmbeddingRequest"}}}},
+            "responses": {
+                "200": {"content": {"application/json": {"schema": {
+                    "$ref": "#/components/schemas/EmbeddingList"}}}},
+                "400": {"description": "The request is wrong"}}}},
+        "/health": {"get": {"summary": "Works or not", "security": [], "responses": {
+            "200": {"content": {"application/json": {"schema": {"type": "object"}}}}}}}},
+    "components": {"schemas": {
+        "EmbeddingRequest": {"type": "object", "required": ["input"], "properties": {
+            "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}},
+                                {"type": "null"}], "description": "What to embed."},
+            "dimensions": {"type": ["integer", "null"], "minimum": 1, "maximum": 9},
+            "encoding_format": {"anyOf": [{"enum": ["float", "base64"]}, {"type": "null"}],
+                                "default": "float"}}},
+        "EmbeddingList": {"type": "object", "properties": {
+            "data": {"type": "array", "items": {"type": "object", "properties": {
+                "index": {"type": "integer"}}}}}}}},
+}
+ROWS = """[...document.querySelectorAll('details[open] tbody tr')].map(
+  (row) => [...row.children].map((cell) => cell.textContent))"""
+
+
+class TheDocs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser(BROWSER)
+        cls.browser.__enter__()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def open(self, server, **options):
+        page = self.browser.open(server.url + "/docs", **options)
+        page.wait_for("document.getElementById('version')?.textContent === '1.2.3'")
+        return page
+
+    def server(self):
+        return FakeOpenAI({**FILES, "/openapi.json": ("application/json", json.dumps(DESCRIPTION),
+                                                      ())})
+
+    def test_every_route_has_its_fields_and_answers_as_text(self):
+        with self.server() as server:
+            page = self.open(server)
+            self.assertEqual(
+                page.run("[...document.querySelectorAll('h2')].map((h) => h.textContent)"),
+                ["POST /v1/embeddings", "GET /health"])
+            self.assertEqual(page.run("document.querySelectorAll('b').length"), 0)
+            page.run("document.querySelector('details').open = true")
+            page.wait_for("document.querySelectorAll('table').length === 2")
+            self.assertEqual(page.run(ROWS), [
+                ["input", "string or list of string", "required", "What to embed."],
+                ["dimensions", "integer", "", "at least 1, at most 9"],
+                ["encoding_format", '"float", "base64"', '"float"', ""],
+                ["data", "list of object", "", ""],
+                ["data[].index", "integer", "", ""]])
+            self.assertEqual(page.problems(), [])
+
+    def test_the_filter_leaves_what_has_the_word(self):
+        with self.server() as server:
+            page = self.open(server)
+            page.run("document.getElementById('filter').focus()")
+            page.type("dimensions")
+            page.wait_for("document.querySelectorAll('details:not([hidden])').length === 1")
+
+    def test_contrast_and_width_in_light_and_dark_on_phone_and_desk(self):
+        with self.server() as server:
+            for scheme in "light", "dark":
+                for name, width, height in (("phone", 360, 700), ("desk", 1100, 750)):
+                    with self.subTest(f"{scheme} {name}"):
+                        page = self.open(server, width=width, height=height, scheme=scheme)
+                        page.run("document.querySelector('details').open = true")
+                        page.wait_for("document.querySelectorAll('table').length === 2")
+                        self.assertEqual(page.run(CONTRAST), [])
+                        self.assertLessEqual(page.run("document.documentElement.scrollWidth"),
+                                             width)
 
 
 if __name__ == "__main__":

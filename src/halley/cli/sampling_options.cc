@@ -58,6 +58,9 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
         },
         field.member);
   }
+  add("--dry-sequence-breaker", options.dry_sequence_breakers,
+      "A text that DRY's repetitions do not reach across; may be repeated; none: no text; default: "
+      "line end, :, \" and *");
   add("--logit-bias", options.logit_bias, "ID:BIAS, -100 to 100; may be repeated");
   add("--seed", options.seed, "Same seed, same text");
   add("--stop", options.stop, "A text that ends the output; may be repeated");
@@ -80,6 +83,10 @@ SamplingParams make_sampling_params(const SamplingOptions& options,
   apply_settings(generation.sampling, params);
   apply_settings(options.given, params);
   for (const std::string& text : options.logit_bias) params.logit_bias.insert(parse_bias(text));
+  if (!options.dry_sequence_breakers.empty()) {
+    params.dry_sequence_breakers = options.dry_sequence_breakers;
+    std::erase(params.dry_sequence_breakers, "none");
+  }
   params.seed = options.seed;
   params.stop = options.stop;
   params.stop_token_ids = options.stop_token_ids;

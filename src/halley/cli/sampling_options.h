@@ -19,6 +19,7 @@ struct SamplingOptions {
   int64_t min_tokens = 0;
   SamplingSettings given;               // of the options that the table of parameters has
   std::vector<std::string> logit_bias;  // "ID:BIAS"
+  std::vector<std::string> dry_sequence_breakers;  // empty: the default; "none": none
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;

@@ -38,6 +38,17 @@ TEST(SamplingOptions, SetTheParametersOfTheTable) {
   EXPECT_EQ(params.frequency_penalty, 2);
 }
 
+TEST(SamplingOptions, HaveTheBreakersOfDry) {
+  EXPECT_EQ(parse("").dry_sequence_breakers, SamplingParams().dry_sequence_breakers);
+  const SamplingParams params = parse(
+      "--dry-multiplier 0.8 --dry-penalty-last-n 64 --dry-sequence-breaker ; "
+      "--dry-sequence-breaker ,");
+  EXPECT_EQ(params.dry_multiplier, 0.8);
+  EXPECT_EQ(params.dry_penalty_last_n, 64);
+  EXPECT_THAT(params.dry_sequence_breakers, testing::ElementsAre(";", ","));
+  EXPECT_TRUE(parse("--dry-sequence-breaker none").dry_sequence_breakers.empty());
+}
+
 TEST(SamplingOptions, AreStrongerThanTheModelsDefaults) {
   const SamplingSettings of_model = {{find_sampling_field("temperature"), 0.6},
                                      {find_sampling_field("top_k"), int64_t{20}}};

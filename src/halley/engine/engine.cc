@@ -37,6 +37,7 @@ Engine::Impl::Impl(Parts parts)
     : parts_(std::move(parts)),
       model_(*parts_.model),
       seed_(random_seed()),
+      dry_breakers_(parts_.tokenizer.get()),
       ledger_(parts_.plan.config),
       scheduler_(scheduler_config(parts_.plan),
                  [this](SequenceId id) { return requests_.at(id)->request.tokens(); }),
@@ -89,6 +90,7 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
                                        const TokenCallback& on_token) const {
   try {
     check_request(request, model_.shape().vocab_size, parts_.tokenizer != nullptr);
+    check_pooling(request, model_.shape());
   } catch (const InputError& error) {
     return {Submit::kInvalid, error.what()};
   }
@@ -97,8 +99,23 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
             "precision: expected full or auto, since the model has one precision, "
             "got low"};
   }
+  if (!request.pooling && needs_host_sampler(request.sampling) && !pipeline_.samples_on_host()) {
+    return {Submit::kInvalid,
+            str(has_dry(request.sampling) ? "dry_multiplier" : "xtc_probability",
+                ": expected 0, since the model's device chooses tokens, and its sampler has no DRY "
+                "and no XTC, got ",
+                has_dry(request.sampling) ? request.sampling.dry_multiplier
+                                          : request.sampling.xtc_probability,
+                ". Leave it out, or serve the model on the CPU.")};
+  }
   if (!on_token) return {Submit::kInvalid, "on_token: expected a callback, got none"};
   return {};
+}
+
+// Throws what DryBreakerCache::get() throws.
+std::shared_ptr<const DryBreakers> Engine::Impl::dry_breakers_of(const GenerateRequest& request) {
+  if (request.pooling || !has_dry(request.sampling)) return nullptr;
+  return dry_breakers_.get(request.sampling.dry_sequence_breakers);
 }
 
 // Fills in the engine's own for all that the request leaves out.
@@ -115,12 +132,19 @@ PrecisionDemand Engine::Impl::demand_of(const GenerateRequest& request) const {
 SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCallback on_token) {
   SubmitResult rejection = why_invalid(request, on_token);
   if (rejection.status != Submit::kQueued) return rejection;
+  std::shared_ptr<const DryBreakers> dry_breakers;
+  try {
+    dry_breakers = dry_breakers_of(request);
+  } catch (const Error& error) {
+    return {Submit::kInvalid, error.what()};
+  }
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   const SequenceId sequence_id = num_submits_++;
   const RequestContext context = {.tokenizer = parts_.tokenizer.get(),
                                   .eos_token_ids = parts_.eos_token_ids,
                                   .max_model_len = config().max_model_len,
-                                  .seed = random_bits(seed_, sequence_id)};
+                                  .seed = random_bits(seed_, sequence_id),
+                                  .dry_breakers = std::move(dry_breakers)};
   const LiveRequest::Ids ids = {.request = id, .sequence = sequence_id};
   const PrecisionDemand demand = demand_of(request);
   auto live =
@@ -240,5 +264,7 @@ void Engine::wait_until_idle() const { impl_->wait_until_idle(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
 
 const EngineConfig& Engine::config() const { return impl_->config(); }
+
+int64_t Engine::hidden_size() const { return impl_->hidden_size(); }
 
 }  // namespace halley

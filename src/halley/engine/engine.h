@@ -14,6 +14,7 @@
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/itl_target.h"
 #include "halley/engine/mask_job.h"
+#include "halley/engine/pooling.h"
 #include "halley/engine/precision_stats.h"
 #include "halley/engine/request_times.h"
 #include "halley/engine/scheduling_policy.h"
@@ -73,6 +74,9 @@ struct GenerateRequest {
   /// and kAuto: in any; steps of requests with kLow alone run in the lowest. Absent: the engine's.
   std::optional<PrecisionMode> precision = {};
   Slo slo = {};  // each absent limit is the engine's
+  /// The request generates nothing: it ends with its prompt, and `sampling` is not used. Its one
+  /// event has kStop and `pooled`. Without a constraint and log probabilities of the prompt.
+  std::optional<Pooling> pooling = {};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
@@ -98,6 +102,8 @@ struct TokenEvent {
   std::string error;                           // for kError
   std::vector<PromptLogprob> prompt_logprobs;  // one a prompt token, on the first token's event,
                                                // if requested
+  std::vector<float> pooled;                   // of a request with `pooling`: [hidden_size], or one
+                                               // logit for each of its token_ids
   std::optional<RequestTimes> times;           // only on the last event
 };
 using TokenCallback = std::function<void(const TokenEvent&)>;
@@ -181,6 +187,8 @@ class Engine {
   /// Thread-safe.
   EngineStats stats() const;
   const EngineConfig& config() const;  // with the defaults filled in
+  /// The size of pooled hidden states; 0: the model gives none.
+  int64_t hidden_size() const;
 
  private:
   class Impl;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "halley/engine/constrained_requests.h"
+#include "halley/engine/dry_breakers.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/engine_plan.h"
 #include "halley/engine/kv_cache.h"
@@ -52,6 +53,7 @@ class Engine::Impl {
   void wait_until_idle() const;
   EngineStats stats() const;
   const EngineConfig& config() const { return parts_.plan.config; }
+  int64_t hidden_size() const { return model_.shape().hidden_size; }
 
  private:
   static constexpr const char* kIsEnding = "engine: it is ending";
@@ -80,9 +82,11 @@ class Engine::Impl {
   void note_plan(const StepPlan& plan);
   void finish_call();
   bool score_prompt(LiveRequest& live, const SequenceResult& result);
+  void take_pooled(LiveRequest& live, const SequenceResult& result);
   void take_token(LiveRequest& live, const ChosenToken& chosen);
   void deliver_token(LiveRequest& live, const ChosenToken& chosen, OutputState state);
   std::unique_ptr<MaskExecutor> make_mask_threads();
+  std::shared_ptr<const DryBreakers> dry_breakers_of(const GenerateRequest& request);
   PrecisionDemand demand_of(const GenerateRequest& request) const;
   void note_token(LiveRequest& live, TokenEvent& event);
   void end_by(SequenceId id, TokenEvent event);
@@ -96,6 +100,7 @@ class Engine::Impl {
   CausalLm& model_;
   const uint64_t seed_;  // base of the seeds of requests without one
   std::atomic<SequenceId> num_submits_ = 0;
+  DryBreakerCache dry_breakers_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -16,6 +16,10 @@ const char* const kPromptLogitsError =
     "prompt logits: expected finite numbers, got NaN or infinity. The weights may be damaged, or "
     "the model overflows its number format.";
 
+const char* const kPooledRowsError =
+    "hidden states or logits: expected finite numbers, got NaN or infinity. The weights may be "
+    "damaged, or the model overflows its number format.";
+
 // While a device works on a step, the next one waits this long at a time for masks.
 constexpr std::chrono::microseconds kHoldPeriod{50};
 // While requests wait for masks alone, deadlines are looked at this often.
@@ -218,7 +222,9 @@ void Engine::Impl::finish_call() {
     const auto it = requests_.find(result.id);
     if (it == requests_.end()) continue;  // it has ended since the launch
     LiveRequest& live = *it->second;
-    if (!score_prompt(live, result)) {
+    if (live.pooler) {
+      take_pooled(live, result);
+    } else if (!score_prompt(live, result)) {
       end_request(result.id, FinishReason::kError, kPromptLogitsError);
     } else if (result.chosen != nullptr) {
       take_token(live, *result.chosen);
@@ -230,6 +236,21 @@ bool Engine::Impl::score_prompt(LiveRequest& live, const SequenceResult& result)
   return std::all_of(
       result.prompt_logits.begin(), result.prompt_logits.end(),
       [&](std::span<const float> logits) { return live.scorer.score(logits, scratch_); });
+}
+
+void Engine::Impl::take_pooled(LiveRequest& live, const SequenceResult& result) {
+  for (const std::span<const float> row : result.pooled_rows) {
+    if (!live.pooler->add(row)) {
+      return end_request(live.sequence.id, FinishReason::kError, kPooledRowsError);
+    }
+  }
+  if (!live.pooler->is_complete()) return;
+  totals_.num_prompt_tokens += live.request.num_prompt_tokens();
+  totals_.num_cached_prompt_tokens += live.timer.num_cached_tokens();
+  TokenEvent event;
+  event.finish_reason = FinishReason::kStop;
+  event.pooled = live.pooler->take();
+  end_by(live.sequence.id, std::move(event));
 }
 
 void Engine::Impl::take_token(LiveRequest& live, const ChosenToken& chosen) {

@@ -110,6 +110,41 @@ TEST_P(EngineRanks, GiveTheTokensOfOne) {
   EXPECT_GT(num_preemptions_, 0);
 }
 
+/// Returns what a request gives that generates nothing; empty where it is rejected.
+std::vector<float> pooled(Engine& engine, const Pooling& pooling) {
+  GenerateRequest request;
+  request.prompt_ids = {5, 80, 33, 17, 120, 4, 9};
+  request.pooling = pooling;
+  std::vector<float> result;
+  const SubmitResult submitted = engine.submit(
+      std::move(request), 1, [&result](const TokenEvent& event) { result = event.pooled; });
+  engine.wait_until_idle();
+  EXPECT_EQ(submitted.status == Submit::kQueued, !result.empty()) << submitted.message;
+  return result;
+}
+
+// Stages but the first pass logits on, and nothing else.
+TEST_P(EngineRanks, GiveTheHiddenStatesOfOneUnlessInStages) {
+  const EngineConfig config = {.kv_dtype = KvDType::kF32, .max_model_len = 64};
+  Engine one(load({}), nullptr, {}, config);
+  Engine several(load(GetParam()), nullptr, {}, config);
+  EXPECT_GT(one.hidden_size(), 0);
+  for (const Pooling& pooling :
+       {Pooling{.kind = Pooling::Kind::kLast}, Pooling{.kind = Pooling::Kind::kMean},
+        Pooling{.kind = Pooling::Kind::kTokenLogits, .token_ids = {3, 90}}}) {
+    const std::vector<float> expected = pooled(one, pooling);
+    const std::vector<float> actual = pooled(several, pooling);
+    ASSERT_FALSE(expected.empty());
+    if (pooling.needs_hidden_states() && GetParam().num_stages > 1) {
+      EXPECT_EQ(several.hidden_size(), 0);
+      EXPECT_TRUE(actual.empty());
+      continue;
+    }
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-4) << i;
+  }
+}
+
 /// Ranks whose models sample by themselves: threads that follow.
 class DeviceRanks final : public RankGroup {
  public:

@@ -48,6 +48,13 @@ Matrix ForwardRunner::logits_for(const Flight& flight) {
   return f32_matrix(logits_.data(), num_rows, vocab_size);
 }
 
+Matrix ForwardRunner::hidden_for(const Flight& flight) {
+  const int64_t hidden_size = model_.shape().hidden_size;
+  const auto num_values = static_cast<size_t>(flight.num_hidden_rows * hidden_size);
+  if (hidden_.size() < num_values) hidden_.resize(num_values);
+  return f32_matrix(hidden_.data(), flight.num_hidden_rows, hidden_size);
+}
+
 std::span<const float> ForwardRunner::logits_of(const Flight& flight, int32_t row) const {
   const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
   const auto& rows = flight.rows;
@@ -76,8 +83,11 @@ void ForwardRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
   for (const RowChoice& choice : step.choices) {
     flight.choices.push_back({slot(choice.slot), choice.row, choice.is_deferred});
   }
-  const ForwardBatch batch = {known_ids(step.batch.token_ids), step.batch.sequences, flight.rows,
-                              step.batch.precision};
+  flight.num_hidden_rows = static_cast<int64_t>(step.batch.hidden_rows.size());
+  HALLEY_CHECK(flight.num_hidden_rows == 0 || model_.num_stages() == 1, model_.num_stages());
+  const ForwardBatch batch = {
+      known_ids(step.batch.token_ids), step.batch.sequences, flight.rows, step.batch.precision,
+      step.batch.hidden_rows,          hidden_for(flight)};
   if (model_.num_stages() > 1) {
     model_.begin(batch, cache);
   } else {
@@ -115,6 +125,7 @@ const StepResult& ForwardRunner::wait() {
   if (model_.num_stages() > 1 && flight.is_step) model_.finish(logits_for(flight));
   choose_tokens(flight);
   keep_wanted_rows(flight);
+  result_.hidden = hidden_for(flight);
   return result_;
 }
 

@@ -23,6 +23,7 @@ class ForwardRunner final : public StepRunner {
   ForwardRunner(CausalLm& model, int64_t num_slots)
       : model_(model), slots_(static_cast<size_t>(num_slots)) {}
 
+  bool samples_on_host() const override { return true; }
   int num_in_flight_max() const override { return model_.num_stages(); }
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override;
@@ -49,6 +50,7 @@ class ForwardRunner final : public StepRunner {
     bool is_step = false;
     std::vector<int32_t> rows;         // with logits, ascending
     std::vector<int32_t> wanted_rows;  // those among them that the caller gets
+    int64_t num_hidden_rows = 0;       // in hidden_
     std::vector<Choice> choices;
     std::vector<Masked> masked;
   };
@@ -56,6 +58,7 @@ class ForwardRunner final : public StepRunner {
   const SlotPtr& slot(int32_t index) const;
   std::span<const int32_t> known_ids(std::span<const int32_t> token_ids);
   Matrix logits_for(const Flight& flight);
+  Matrix hidden_for(const Flight& flight);
   std::span<const float> logits_of(const Flight& flight, int32_t row) const;
   void choose_tokens(const Flight& flight);
   void keep_wanted_rows(const Flight& flight);
@@ -65,6 +68,7 @@ class ForwardRunner final : public StepRunner {
   std::vector<int32_t> token_ids_;
   std::deque<Flight> flights_;  // the oldest first
   std::vector<float> logits_;   // of the rows of one flight, [rows, V]
+  std::vector<float> hidden_;   // the same for hidden states; models in stages give none
   SamplerScratch scratch_;
   StepResult result_;
 };

@@ -9,12 +9,19 @@ NewSequence sequence_of(const GenerateRequest& generate, SequenceId id,
                         const PrecisionDemand& demand) {
   return {.id = id,
           .num_prompt_tokens = static_cast<int64_t>(generate.prompt_ids.size()),
-          .max_tokens = generate.sampling.max_tokens,
+          // To the scheduler a request that generates nothing ends with its first token.
+          .max_tokens = generate.pooling ? 1 : generate.sampling.max_tokens,
           .priority = generate.priority,
           .cache_salt = generate.cache_salt,
           .needs_prompt_logits = generate.sampling.num_prompt_logprobs >= 0,
+          .needs_all_rows = generate.pooling && generate.pooling->needs_all_rows(),
           .is_choice_deferred = generate.constraint != nullptr,
           .is_pinned = demand.mode == PrecisionMode::kFull};
+}
+
+std::optional<Pooler> pooler_of(const GenerateRequest& generate) {
+  if (!generate.pooling) return std::nullopt;
+  return Pooler(*generate.pooling, static_cast<int64_t>(generate.prompt_ids.size()));
 }
 
 std::shared_ptr<MaskJob> mask_job_of(const GenerateRequest& generate) {
@@ -31,6 +38,7 @@ LiveRequest::LiveRequest(GenerateRequest generate, const Ids& ids, TokenCallback
       constraint(mask_job_of(generate)),
       demand(asked),
       scorer(generate.sampling.num_prompt_logprobs, generate.prompt_ids),
+      pooler(pooler_of(generate)),
       timer(asked.submitted, sequence.num_prompt_tokens),
       request(std::move(generate), std::move(on_token), context) {}
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "halley/engine/mask_job.h"
+#include "halley/engine/pooler.h"
 #include "halley/engine/prompt_scorer.h"
 #include "halley/engine/request.h"
 #include "halley/engine/request_times.h"
@@ -38,6 +39,7 @@ struct LiveRequest {
   size_t logits_level = 0;
   std::deque<size_t> token_levels = {};
   PromptScorer scorer;
+  std::optional<Pooler> pooler;  // of a request that generates nothing
   RequestTimer timer;
   Request request;  // the last member: its initialiser moves from the arguments
 

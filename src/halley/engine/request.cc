@@ -81,6 +81,31 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
   }
 }
 
+void check_pooling(const GenerateRequest& request, const ModelShape& shape) {
+  if (!request.pooling) return;
+  const Pooling& pooling = *request.pooling;
+  if (request.constraint != nullptr || request.sampling.num_prompt_logprobs >= 0) {
+    throw InputError(
+        "pooling: expected no constraint and no prompt_logprobs with it, since nothing is "
+        "generated.");
+  }
+  if (pooling.needs_hidden_states()) {
+    if (shape.hidden_size > 0) return;
+    throw InputError(
+        "pooling: expected a model that gives hidden states, which one on the CPU in one stage "
+        "does, got one that gives none.");
+  }
+  if (pooling.token_ids.empty() || pooling.token_ids.size() > Pooling::kTokensMax) {
+    throw InputError(str("pooling: expected 1 to ", Pooling::kTokensMax, " token ids, got ",
+                         pooling.token_ids.size()));
+  }
+  for (const int32_t id : pooling.token_ids) {
+    if (id >= 0 && id < shape.vocab_size) continue;
+    throw InputError(
+        str("pooling: expected token ids of 0 to ", shape.vocab_size - 1, ", got ", id));
+  }
+}
+
 Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)
     : params_(request.sampling),
       on_token_(std::move(on_token)),
@@ -91,6 +116,7 @@ Request::Request(GenerateRequest request, TokenCallback on_token, const RequestC
       choice_(token_choice_of(params_, stop_ids_, context.seed)),
       stops_(params_.stop, params_.include_stop_str_in_output),
       tokenizer_(context.tokenizer) {
+  choice_.dry_breakers = context.dry_breakers;
   if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, params_.skip_special_tokens);
 }
 

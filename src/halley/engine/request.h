@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,8 @@ struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  // null: events carry no text
   std::span<const int32_t> eos_token_ids;
   int64_t max_model_len = 0;
-  uint64_t seed = 0;  // used if the request has none
+  uint64_t seed = 0;                                     // used if the request has none
+  std::shared_ptr<const DryBreakers> dry_breakers = {};  // of the request's own texts
 };
 
 /// Not thread-safe. Nothing here depends on other requests or on preemption.
@@ -89,5 +91,8 @@ class Request {
 /// Throws InputError if the request cannot be served: no or unknown token ids, parameters out of
 /// range, stop strings without a tokenizer. Does not check the length.
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
+
+/// Throws InputError if the request's pooling cannot be done, or not together with the rest.
+void check_pooling(const GenerateRequest& request, const ModelShape& shape);
 
 }  // namespace halley

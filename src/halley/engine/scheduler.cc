@@ -55,6 +55,7 @@ void Scheduler::add(const NewSequence& added) {
   sequence.num_tokens = sequence.num_known = added.num_prompt_tokens;
   sequence.num_tokens_max = num_tokens_max(config_, added.num_prompt_tokens, added.max_tokens);
   sequence.needs_prompt_logits = added.needs_prompt_logits;
+  sequence.needs_all_rows = added.needs_all_rows;
   sequence.is_choice_deferred = added.is_choice_deferred;
   sequence.is_pinned = added.is_pinned;
   // A prefix of one letter, so that no salt of a caller leads to the pages of the other kind.
@@ -130,7 +131,7 @@ void Scheduler::note_first_rows(Sequence& sequence, StepPlan& plan) {
   if (sequence.has_run) return;
   sequence.has_run = true;
   plan.started.push_back({sequence.id, sequence.num_computed});
-  if (config_.has_prefix_caching && !sequence.needs_prompt_logits) {
+  if (config_.has_prefix_caching && !sequence.skips_nothing()) {
     num_prefix_queries_ += sequence.num_tokens;
     num_prefix_hits_ += sequence.num_computed;
   }
@@ -337,7 +338,7 @@ PrefixKey Scheduler::key_of(const Sequence& sequence, std::span<const int32_t> t
 // Refers to the pages that the prefix cache has behind the first num_kept ones of a sequence. They
 // are appended to its table, or take the place of its own pages there, which hold nothing yet.
 void Scheduler::share_prefix(Sequence& sequence) {
-  if (!config_.has_prefix_caching || sequence.is_scored()) return;
+  if (!config_.has_prefix_caching || sequence.skips_nothing()) return;
   const std::span<const int32_t> tokens = tokens_of_(sequence.id);
   // The last token is computed in any case: its logits choose the next one.
   const int64_t num_pages_max = (sequence.num_tokens - 1) / config_.page_tokens;

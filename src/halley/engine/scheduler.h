@@ -78,6 +78,7 @@ struct NewSequence {
   int64_t priority = 0;              // lower first; ignored by kFcfs
   std::string cache_salt = {};       // only equal salts share prefixes
   bool needs_prompt_logits = false;  // of all prompt rows: no prefix is skipped
+  bool needs_all_rows = false;       // no prefix is skipped
   bool is_choice_deferred = false;   // each of its choices is launched apart: choice_launched()
   bool is_pinned = false;            // to steps in the best precision; shares prefixes with such
                                      // sequences only
@@ -213,6 +214,7 @@ class Scheduler {
     bool has_run = false;
     bool has_rows = false;  // had some since it was admitted
     bool needs_prompt_logits = false;
+    bool needs_all_rows = false;
     bool is_choice_deferred = false;
     bool is_pinned = false;
     std::string cache_salt;
@@ -222,6 +224,7 @@ class Scheduler {
     bool is_known() const { return num_known == num_tokens; }
     bool is_ending() const { return num_tokens == num_tokens_max; }  // in no step any more
     bool can_decode() const { return num_left() == 1 && !is_ending(); }
+    bool skips_nothing() const { return needs_all_rows || is_scored(); }
     bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
     // How many of its next `num_rows` rows score the prompt: all but its last row, which gives the
     // first token.

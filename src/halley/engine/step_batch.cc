@@ -8,6 +8,7 @@ void StepBatch::clear(std::optional<Precision> precision) {
   precision_ = precision;
   token_ids_.clear();
   logit_rows_.clear();
+  hidden_rows_.clear();
   sequences_.clear();
   choices_.clear();
 }
@@ -26,6 +27,14 @@ void StepBatch::add(const ScheduledSequence& scheduled, const BatchInput& input)
   }
   for (int64_t row = input.scored_rows.begin; row < input.scored_rows.end; ++row) {
     logit_rows_.push_back(static_cast<int32_t>(first_row + row));
+  }
+  if (input.pooler != nullptr) {
+    const bool needs_hidden = input.pooler->pooling().needs_hidden_states();
+    std::vector<int32_t>& rows = needs_hidden ? hidden_rows_ : logit_rows_;
+    for (int64_t row = input.pooled_rows.begin; row < input.pooled_rows.end; ++row) {
+      rows.push_back(static_cast<int32_t>(first_row + row));
+    }
+    return;
   }
   if (!scheduled.is_complete) return;
   const auto last_row = static_cast<int32_t>(first_row + scheduled.num_rows - 1);

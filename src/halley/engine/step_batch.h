@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "halley/engine/pooler.h"
 #include "halley/engine/prompt_scorer.h"
 #include "halley/engine/scheduler.h"
 #include "halley/models/base/step_runner.h"
@@ -17,7 +18,10 @@ struct BatchInput {
   std::span<const int32_t> tokens;      // all known tokens
   PromptScorer::Rows scored_rows = {};  // its rows that score the prompt
   std::optional<int32_t> slot = {};     // has the unknown token; set if the sequence is complete
+                                        // and generates
   bool is_choice_deferred = false;
+  const Pooler* pooler = nullptr;  // of a request that generates nothing: it has no slot
+  Pooler::Rows pooled_rows = {};   // its rows for the pooler
 };
 
 /// Reuses its memory from step to step. Not thread-safe.
@@ -28,13 +32,15 @@ class StepBatch {
 
   /// Appends a sequence of the plan. The page table must live until the step is launched. The model
   /// returns logits for the scored rows and, if the sequence is complete, chooses a token from its
-  /// last row or leaves its logits at the slot.
+  /// last row or leaves its logits at the slot. A pooler gets its rows' logits or hidden states.
   void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
-  RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_, precision_}, choices_}; }
+  RunnerStep step() const {
+    return {{token_ids_, sequences_, logit_rows_, precision_, hidden_rows_}, choices_};
+  }
 
  private:
-  std::vector<int32_t> token_ids_, logit_rows_;
+  std::vector<int32_t> token_ids_, logit_rows_, hidden_rows_;
   std::vector<BatchSequence> sequences_;
   std::vector<RowChoice> choices_;
   std::optional<Precision> precision_;

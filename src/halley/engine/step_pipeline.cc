@@ -13,6 +13,7 @@ StepPipeline::StepPipeline(CausalLm& model, const KvCache& cache, int64_t max_nu
                           : nullptr),
       runner_(forward_runner_ == nullptr ? *model.step_runner() : *forward_runner_),
       is_synchronous_(forward_runner_ != nullptr && model.num_stages() == 1),
+      samples_on_host_(runner_.samples_on_host()),
       cache_(cache) {
   for (int64_t slot = max_num_seqs; slot > 0; --slot) {
     free_slots_.push_back(static_cast<int32_t>(slot - 1));
@@ -43,6 +44,10 @@ void StepPipeline::launch(const StepPlan& plan, std::span<LiveRequest* const> li
   for (size_t i = 0; i < lives.size(); ++i) {
     const ScheduledSequence& scheduled = plan.sequences[i];
     LiveRequest& live = *lives[i];
+    if (live.pooler) {
+      call.parts.push_back(add_pooled(scheduled, live));
+      continue;
+    }
     if (scheduled.is_complete && !live.slot) take_slot(live);
     const PromptScorer::Rows rows = live.scorer.ask(scheduled.num_past, scheduled.num_rows);
     const bool is_deferred = live.sequence.is_choice_deferred;
@@ -62,6 +67,16 @@ void StepPipeline::launch(const StepPlan& plan, std::span<LiveRequest* const> li
     const bool is_last = plan.sequences[i].is_last && !lives[i]->sequence.is_choice_deferred;
     if (is_last) give_back_slot(*lives[i]);
   }
+}
+
+StepPipeline::Part StepPipeline::add_pooled(const ScheduledSequence& scheduled, LiveRequest& live) {
+  Pooler& pooler = *live.pooler;
+  const Pooler::Rows rows = pooler.ask(scheduled.num_past, scheduled.num_rows);
+  batch_.add(scheduled, {.tokens = live.request.tokens(), .pooler = &pooler, .pooled_rows = rows});
+  Part part = {.id = scheduled.id};
+  const bool needs_hidden = pooler.pooling().needs_hidden_states();
+  (needs_hidden ? part.num_pooled_hidden : part.num_pooled_logits) = rows.end - rows.begin;
+  return part;
 }
 
 void StepPipeline::choose(std::span<const Choice> choices) {
@@ -103,16 +118,24 @@ std::span<const SequenceResult> StepPipeline::wait() {
   HALLEY_CHECK(!is_empty());
   const StepResult& step = wait_for_runner();
   const Call call = take_oldest();
-  int64_t next_row = 0;
+  int64_t next_row = 0, next_hidden_row = 0;
+  const auto take_row = [](const ConstMatrix& rows, int64_t& next) {
+    HALLEY_CHECK(next < rows.num_rows, next);
+    return std::span(rows.row<float>(next++), static_cast<size_t>(rows.num_cols));
+  };
   size_t next_chosen = 0;
   results_.clear();
   for (const Part& part : call.parts) {
     SequenceResult& result = results_.emplace_back();
     result.id = part.id;
-    for (int64_t i = 0; i < part.num_scored_rows; ++i, ++next_row) {
-      HALLEY_CHECK(next_row < step.logits.num_rows, next_row);
-      result.prompt_logits.emplace_back(step.logits.row<float>(next_row),
-                                        static_cast<size_t>(step.logits.num_cols));
+    for (int64_t i = 0; i < part.num_scored_rows; ++i) {
+      result.prompt_logits.push_back(take_row(step.logits, next_row));
+    }
+    for (int64_t i = 0; i < part.num_pooled_logits; ++i) {
+      result.pooled_rows.push_back(take_row(step.logits, next_row));
+    }
+    for (int64_t i = 0; i < part.num_pooled_hidden; ++i) {
+      result.pooled_rows.push_back(take_row(step.hidden, next_hidden_row));
     }
     if (part.has_token) result.chosen = &step.chosen.at(next_chosen++);
   }

@@ -23,6 +23,7 @@ struct SequenceResult {
   SequenceId id = 0;
   const ChosenToken* chosen = nullptr;                // its next token; null: none was chosen
   std::vector<std::span<const float>> prompt_logits;  // [V] for each row that scores the prompt
+  std::vector<std::span<const float>> pooled_rows;    // the rows that its pooler has asked for
 };
 
 /// Launches plans on the model in order, with the inputs of their sequences, and returns the
@@ -46,6 +47,8 @@ class StepPipeline {
   }
   bool is_empty() const { return calls_.empty(); }
   bool is_synchronous() const { return is_synchronous_; }
+  /// Never changes, so that any thread may ask.
+  bool samples_on_host() const { return samples_on_host_; }
   StepRunner& runner() { return runner_; }
   /// Whether what wait() waits for is a choose(). It is not empty, here and below.
   bool is_choice_next() const { return calls_.front().is_choice; }
@@ -82,6 +85,7 @@ class StepPipeline {
     SequenceId id = 0;
     int64_t num_scored_rows = 0;
     bool has_token = false;
+    int64_t num_pooled_logits = 0, num_pooled_hidden = 0;  // rows
   };
   struct Call {
     std::vector<Part> parts;
@@ -89,12 +93,14 @@ class StepPipeline {
   };
 
   void take_slot(LiveRequest& live);
+  Part add_pooled(const ScheduledSequence& scheduled, LiveRequest& live);
   const StepResult& wait_for_runner();
   Call take_oldest();
 
   std::unique_ptr<ForwardRunner> forward_runner_;  // for a model without its own
   StepRunner& runner_;
   const bool is_synchronous_;
+  const bool samples_on_host_;
   const KvCache& cache_;
   std::vector<int32_t> free_slots_;  // a stack
   StepBatch batch_;

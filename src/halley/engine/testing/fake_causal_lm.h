@@ -3,6 +3,7 @@
 // lost or wrongly shared changes the text.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,10 +51,19 @@ class FakeCausalLm : public CausalLm {
                 .head_dim = 1,
                 .vocab_size = vocab_size,
                 .max_positions = max_positions,
-                .kv_dtype_default = KvDType::kF32}),
+                .kv_dtype_default = KvDType::kF32,
+                .hidden_size = kHiddenSize}),
         logits_of_(std::move(logits_of)) {}
 
   static constexpr int32_t kLowId = 1 << 20;
+  static constexpr int64_t kHiddenSize = 3;
+
+  /// The hidden state of the last of these tokens, as the model gives it.
+  static std::vector<float> hidden_of(std::span<const int32_t> tokens) {
+    std::vector<float> hidden(kHiddenSize);
+    hashed_logits(tokens, hidden);
+    return hidden;
+  }
 
   const ModelShape& shape() const override { return shape_; }
   std::vector<PrecisionLevel> precision_levels(KvDType) const override { return levels; }
@@ -61,10 +71,17 @@ class FakeCausalLm : public CausalLm {
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override {
     if (on_forward) on_forward(batch);
     check_batch(batch, cache, logits);
-    size_t next_logit_row = 0;
+    size_t next_logit_row = 0, next_hidden_row = 0;
     for (const BatchSequence& sequence : batch.sequences) {
       write(batch, cache, sequence);
       for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
+        if (next_hidden_row < batch.hidden_rows.size() &&
+            batch.hidden_rows[next_hidden_row] == sequence.first_row + i) {
+          const std::vector<float> hidden =
+              hidden_of(read(cache, sequence, sequence.num_past_tokens + i + 1));
+          std::copy(hidden.begin(), hidden.end(),
+                    batch.hidden.row<float>(static_cast<int64_t>(next_hidden_row++)));
+        }
         if (next_logit_row == batch.logit_rows.size() ||
             batch.logit_rows[next_logit_row] != sequence.first_row + i) {
           continue;
@@ -80,6 +97,7 @@ class FakeCausalLm : public CausalLm {
       }
     }
     HALLEY_CHECK(next_logit_row == batch.logit_rows.size(), next_logit_row);
+    HALLEY_CHECK(next_hidden_row == batch.hidden_rows.size(), next_hidden_row);
   }
 
   /// The first tokens of a sequence, as the cache has them.
@@ -93,6 +111,8 @@ class FakeCausalLm : public CausalLm {
     }
     return tokens;
   }
+
+  void give_no_hidden_states() { shape_.hidden_size = 0; }
 
   std::function<void(const ForwardBatch&)> on_forward;  // may throw
   std::vector<PrecisionLevel> levels = {};

@@ -79,6 +79,9 @@ class FakeStepRunner final : public StepRunner {
     result_.chosen = std::move(step.chosen);
     const auto num_rows = static_cast<int64_t>(step.logit_rows.size());
     result_.logits = f32_matrix(logits_.data(), num_rows, model_.shape().vocab_size);
+    hidden_ = std::move(step.hidden);
+    result_.hidden = f32_matrix(hidden_.data(), static_cast<int64_t>(step.hidden_rows.size()),
+                                FakeCausalLm::kHiddenSize);
     return result_;
   }
 
@@ -99,14 +102,14 @@ class FakeStepRunner final : public StepRunner {
   /// Copies of the inputs of launch() or choose(), and the results.
   struct Step {
     std::vector<std::pair<int32_t, Slot>> starts = {};
-    std::vector<int32_t> token_ids = {}, logit_rows = {};
+    std::vector<int32_t> token_ids = {}, logit_rows = {}, hidden_rows = {};
     std::vector<BatchSequence> sequences = {};
     std::vector<std::vector<int32_t>> page_tables = {};
     std::vector<RowChoice> choices = {};
     std::vector<KvLayerView> layers = {};
     std::optional<Precision> precision = {};
     std::vector<std::pair<int32_t, TokenMask>> masked = {};  // of choose()
-    std::vector<float> logits = {};
+    std::vector<float> logits = {}, hidden = {};
     std::vector<ChosenToken> chosen = {};
 
     bool is_choice() const { return !masked.empty(); }
@@ -143,6 +146,7 @@ class FakeStepRunner final : public StepRunner {
     copy.starts = std::exchange(starts_, {});
     copy.token_ids.assign(batch.token_ids.begin(), batch.token_ids.end());
     copy.logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+    copy.hidden_rows.assign(batch.hidden_rows.begin(), batch.hidden_rows.end());
     copy.sequences.assign(batch.sequences.begin(), batch.sequences.end());
     for (BatchSequence& sequence : copy.sequences) {
       copy.page_tables.emplace_back(sequence.page_table.begin(), sequence.page_table.end());
@@ -166,8 +170,12 @@ class FakeStepRunner final : public StepRunner {
     const std::vector<int32_t> wanted(rows.begin(), rows.end());
     const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
     std::vector<float> logits(wanted.size() * vocab_size);
+    const auto num_hidden_rows = static_cast<int64_t>(step.hidden_rows.size());
+    step.hidden.resize(step.hidden_rows.size() * static_cast<size_t>(FakeCausalLm::kHiddenSize));
     has_failed_ = true;
-    model_.forward({step.token_ids, step.sequences, wanted, step.precision}, {step.layers},
+    model_.forward({step.token_ids, step.sequences, wanted, step.precision, step.hidden_rows,
+                    f32_matrix(step.hidden.data(), num_hidden_rows, FakeCausalLm::kHiddenSize)},
+                   {step.layers},
                    f32_matrix(logits.data(), static_cast<int64_t>(wanted.size()),
                               static_cast<int64_t>(vocab_size)));
     has_failed_ = false;
@@ -229,7 +237,7 @@ class FakeStepRunner final : public StepRunner {
   std::deque<Step> queue_;
   std::vector<Slot> slots_;  // as of the last step that ran
   SamplerScratch scratch_;
-  std::vector<float> logits_;
+  std::vector<float> logits_, hidden_;
   StepResult result_;
 };
 

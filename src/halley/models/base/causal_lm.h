@@ -28,6 +28,10 @@ struct ForwardBatch {
   std::span<const int32_t> logit_rows;       // rows whose next-token logits are wanted, ascending
   /// The precision of layers whose weights hold two; absent: ExecContext's.
   std::optional<Precision> precision = {};
+  /// Rows whose hidden states behind the final norm are wanted, ascending, and where they go:
+  /// [hidden_rows.size(), hidden_size] f32. For models with a ModelShape::hidden_size alone.
+  std::span<const int32_t> hidden_rows = {};
+  Matrix hidden = {};
 };
 
 /// Fixed sizes that the engine plans with.
@@ -42,6 +46,8 @@ struct ModelShape {
   /// Caches that a KV cache of this shape stands for, where several ranks have one each in the
   /// memory of one host.
   int64_t num_caches = 1;
+  /// Width of the hidden states that a step gives on request; 0: it gives none.
+  int64_t hidden_size = 0;
 };
 
 /// Bytes that one token takes in a cache of this type, in all layers, scales included.
@@ -86,9 +92,10 @@ class CausalLm {
   virtual ~CausalLm() = default;
   virtual const ModelShape& shape() const = 0;
   /// Appends the batch's tokens to the cache (positions follow num_past_tokens) and computes logits
-  /// [logit_rows.size(), vocab_size] f32. A row's logits are the same bits in any batch and
-  /// chunking. Throws InputError, before anything is written, where a token id is outside the
-  /// vocabulary or a sequence is longer than max_positions.
+  /// [logit_rows.size(), vocab_size] f32, and the hidden states that the batch asks for. A row's
+  /// results are the same bits in any batch and chunking. Throws InputError, before anything is
+  /// written, where a token id is outside the vocabulary or a sequence is longer than
+  /// max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
 
   /// Steps that can be under way at once, in the stages of a pipeline. With more than one,

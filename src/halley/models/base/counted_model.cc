@@ -93,6 +93,7 @@ class CountedModel::Runner final : public StepRunner {
   Runner(StepRunner& runner, StepAccount& account) : runner_(runner), account_(account) {}
 
   bool is_around(const StepRunner& runner) const { return &runner_ == &runner; }
+  bool samples_on_host() const override { return runner_.samples_on_host(); }
   int num_in_flight_max() const override { return runner_.num_in_flight_max(); }
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override {

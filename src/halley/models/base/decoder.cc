@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -18,6 +19,13 @@
 namespace halley {
 
 namespace {
+
+void copy_rows(std::span<const int32_t> rows, ConstMatrix from, Matrix to) {
+  for (int64_t i = 0; i < to.num_rows; ++i) {
+    std::memcpy(to.row<float>(i), from.row<float>(rows[static_cast<size_t>(i)]),
+                static_cast<size_t>(to.num_cols) * sizeof(float));
+  }
+}
 
 /// Sets the context's precision for a step that says its own.
 class PrecisionScope {
@@ -44,7 +52,9 @@ ModelShape shape_of(const DecoderConfig& config) {
           .vocab_size = config.vocab_size,
           .max_positions = config.max_positions,
           .kv_dtype_default = config.kv_dtype.value_or(kv_dtype_of(config.dtype)),
-          .kv_scales = config.kv_scales};
+          .kv_scales = config.kv_scales,
+          // The last stage alone has them, and gives logits to the first one, but nothing else.
+          .hidden_size = config.share.num_stages == 1 ? config.hidden_size : 0};
 }
 
 Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
@@ -105,15 +115,19 @@ void Decoder::embed(const ForwardBatch& batch, Matrix hidden) {
   add_rows(context_, learned, hidden);
 }
 
+void Decoder::compute_hidden(const DecoderStep& step, Matrix hidden) const {
+  const ForwardBatch& batch = step.batch;
+  if (batch.hidden_rows.empty()) return;
+  copy_rows(batch.hidden_rows, hidden, batch.hidden);
+  apply_norm(step, weights_.final_norm, batch.hidden, batch.hidden);
+  step.finish("final_norm");
+}
+
 void Decoder::compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits) {
   const ForwardBatch& batch = step.batch;
   if (batch.logit_rows.empty()) return;
   const Matrix last = workspace_.take(Slot::kLast, logits.num_rows, config_.hidden_size);
-  for (int64_t i = 0; i < last.num_rows; ++i) {
-    const int32_t row = batch.logit_rows[static_cast<size_t>(i)];
-    std::memcpy(last.row<float>(i), hidden.row<float>(row),
-                static_cast<size_t>(config_.hidden_size) * sizeof(float));
-  }
+  copy_rows(batch.logit_rows, hidden, last);
   apply_norm(step, weights_.final_norm, last, last);
   step.finish("final_norm");
   if (ranks_ == nullptr) {
@@ -178,6 +192,10 @@ void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix lo
   const PrecisionScope scope(context_, batch.precision);
   HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
   HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
+  HALLEY_CHECK(batch.hidden_rows.empty() || batch.hidden.num_cols == shape_.hidden_size,
+               batch.hidden.num_cols);
+  HALLEY_CHECK(batch.hidden.num_rows == static_cast<int64_t>(batch.hidden_rows.size()),
+               batch.hidden.num_rows);
   if (batch.token_ids.empty()) return;
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);
@@ -200,6 +218,7 @@ void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix lo
     stages_->send(hidden);
     return step.finish("send");
   }
+  compute_hidden(step, hidden);
   compute_logits(step, hidden, logits);
 }
 

@@ -45,6 +45,7 @@ class Decoder final : public CausalLm {
   void embed(const ForwardBatch& batch, Matrix hidden);
   void embed_tokens(const ForwardBatch& batch, Matrix hidden);
   void run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits, OpClock* clock);
+  void compute_hidden(const DecoderStep& step, Matrix hidden) const;
   void compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits);
 
   ExecContext& context_;

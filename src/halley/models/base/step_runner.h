@@ -25,7 +25,8 @@ struct RowChoice {
 struct RunnerStep {
   /// An id below 0 is slot_token(slot): the token that was chosen last for the slot, by an earlier
   /// launch() or choose(), whether or not the caller has seen it. `logit_rows` are those whose
-  /// logits the host gets; rows of `choices` need not be among them.
+  /// logits the host gets; rows of `choices` need not be among them. `hidden_rows` are those whose
+  /// hidden states it gets; `hidden` is not used.
   ForwardBatch batch;
   std::span<const RowChoice> choices;  // rows ascending; a slot at most once
 };
@@ -42,6 +43,7 @@ struct StepSpan {
 struct StepResult {
   std::vector<ChosenToken> chosen;  // as RunnerStep::choices without deferred ones, or as choose()
   ConstMatrix logits;               // [batch.logit_rows.size(), V] f32 in host memory
+  ConstMatrix hidden;               // [batch.hidden_rows.size(), hidden_size] f32 in host memory
   std::optional<StepSpan> span;     // of a step, where a device has a clock
 };
 
@@ -57,6 +59,10 @@ class StepRunner {
   static constexpr int kNumInFlightMax = 2;
 
   virtual ~StepRunner() = default;
+
+  /// Whether it has all of the host's sampler (sampling/base): whether it takes choices with
+  /// needs_host_sampler().
+  virtual bool samples_on_host() const { return false; }
 
   /// Calls of launch(), and calls of choose(), that may not have been waited for.
   virtual int num_in_flight_max() const { return kNumInFlightMax; }

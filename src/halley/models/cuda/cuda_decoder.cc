@@ -36,6 +36,7 @@ class CudaKvMemory final : public KvMemory {
 
 ModelShape shape_on_gpu(const DecoderConfig& config, DType activation_dtype) {
   ModelShape shape = shape_of(config);
+  shape.hidden_size = 0;  // hidden states stay on the device
   if (!config.kv_dtype) shape.kv_dtype_default = kv_dtype_of(activation_dtype);
   return shape;
 }

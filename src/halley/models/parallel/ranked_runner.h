@@ -25,6 +25,7 @@ class RankedRunner final : public StepRunner {
 
   bool is_around(const StepRunner& runner) const { return &own_ == &runner; }
 
+  bool samples_on_host() const override { return own_.samples_on_host(); }
   int num_in_flight_max() const override { return own_.num_in_flight_max(); }
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override {

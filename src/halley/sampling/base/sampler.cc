@@ -1,6 +1,7 @@
 #include "halley/sampling/base/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -32,6 +33,15 @@ void keep_top_k(std::vector<SampleCandidate>& candidates, int64_t k) {
   std::nth_element(candidates.begin(), candidates.begin() + (k - 1), candidates.end(),
                    comes_before);
   candidates.resize(static_cast<size_t>(k));
+}
+
+/// Weights relative to the best candidate; those without any are left out.
+void weigh_again(std::vector<SampleCandidate>& candidates, double temperature) {
+  const double max = std::min_element(candidates.begin(), candidates.end(), comes_before)->score;
+  for (SampleCandidate& candidate : candidates) {
+    candidate.weight = std::exp((candidate.score - max) / temperature);
+  }
+  std::erase_if(candidates, [](const SampleCandidate& candidate) { return candidate.weight <= 0; });
 }
 
 const SampleCandidate& draw(std::span<const SampleCandidate> candidates, double uniform) {
@@ -80,6 +90,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int num_to
 
 Sampler::Sampler(TokenChoice choice, std::span<const int32_t> prompt_ids)
     : choice_(std::move(choice)) {
+  if (has_dry(params())) dry_.emplace(params(), choice_.dry_breakers, prompt_ids);
   if (params().repetition_penalty == 1.0) return;
   prompt_ids_.assign(prompt_ids.begin(), prompt_ids.end());
   std::sort(prompt_ids_.begin(), prompt_ids_.end());
@@ -89,6 +100,7 @@ Sampler::Sampler(TokenChoice choice, std::span<const int32_t> prompt_ids)
 void Sampler::record(int32_t token_id) {
   ++output_counts_[token_id];
   ++num_output_tokens_;
+  if (dry_) dry_->record(token_id);
 }
 
 void Sampler::apply_penalties(std::vector<double>& scores) const {
@@ -112,7 +124,8 @@ void Sampler::apply_penalties(std::vector<double>& scores) const {
   }
 }
 
-void Sampler::adjust(std::vector<double>& scores, const TokenMask* allowed) const {
+void Sampler::adjust(SamplerScratch& scratch, const TokenMask* allowed) const {
+  std::vector<double>& scores = scratch.scores;
   for (size_t id = 0; allowed != nullptr && id < scores.size(); ++id) {
     if (!has_token(*allowed, id)) scores[id] = -kInfinity;
   }
@@ -121,6 +134,7 @@ void Sampler::adjust(std::vector<double>& scores, const TokenMask* allowed) cons
   }
   for (const auto& [id, bias] : choice_.logit_bias) scores[static_cast<size_t>(id)] += bias;
   apply_penalties(scores);
+  if (dry_) dry_->apply(scores, scratch.repeats);
 }
 
 void Sampler::keep_top_p(std::vector<SampleCandidate>& candidates) const {
@@ -141,6 +155,36 @@ void Sampler::keep_top_p(std::vector<SampleCandidate>& candidates) const {
   candidates.erase(candidates.begin(), heap_end);
 }
 
+// Uses the half of the token's random block that the draw leaves.
+bool Sampler::draws_xtc() const {
+  if (!has_xtc(params())) return false;
+  const auto index = static_cast<uint64_t>(num_output_tokens_);
+  const std::array<uint32_t, 4> block =
+      philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
+                 {static_cast<uint32_t>(choice_.seed), static_cast<uint32_t>(choice_.seed >> 32)});
+  const uint64_t bits = uint64_t{block[3]} << 32 | block[2];
+  return static_cast<double>(bits >> 11) * 0x1p-53 < params().xtc_probability;
+}
+
+// `max` is the largest score.
+void Sampler::keep_xtc(std::vector<SampleCandidate>& candidates, double max) const {
+  const auto plain = [&](const SampleCandidate& candidate) {
+    return std::exp(candidate.score - max);  // before temperature
+  };
+  double total = 0;
+  for (const SampleCandidate& candidate : candidates) total += plain(candidate);
+  const double least = params().xtc_threshold * total;
+  const SampleCandidate* kept = nullptr;  // the last one that reaches the threshold
+  for (const SampleCandidate& candidate : candidates) {
+    if (plain(candidate) < least) continue;
+    if (kept == nullptr || comes_before(*kept, candidate)) kept = &candidate;
+  }
+  if (kept == nullptr) return;
+  std::erase_if(candidates, [last = *kept](const SampleCandidate& candidate) {
+    return comes_before(candidate, last);
+  });
+}
+
 SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scratch,
                              const TokenMask* allowed) const {
   for (const float logit : logits) {
@@ -150,24 +194,37 @@ SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scra
   }
   std::vector<double>& scores = scratch.scores;
   scores.assign(logits.begin(), logits.end());
-  adjust(scores, allowed);
+  adjust(scratch, allowed);
   const auto best = std::max_element(scores.begin(), scores.end());  // the first of equals
   const double max = *best;
   scratch.candidates.clear();
   if (max == -kInfinity) return SampleStatus::kNothingLeft;
-  if (params().temperature == 0) {
+  const bool has_xtc_now = draws_xtc();
+  const bool is_greedy = params().temperature == 0;
+  if (is_greedy && !has_xtc_now) {
     scratch.candidates.push_back({static_cast<int32_t>(best - scores.begin()), max, 1});
     return SampleStatus::kChosen;
   }
+  const double temperature = is_greedy ? 1 : params().temperature;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const double weight = std::exp((scores[i] - max) / params().temperature);
-    // The largest weight is 1, so that min_p compares with the weights as they are.
-    if (weight > 0 && weight >= params().min_p) {
+    const double weight = std::exp((scores[i] - max) / temperature);
+    // The largest weight is 1, so that min_p compares with the weights as they are. What a low
+    // temperature leaves no weight may have some once XTC has left out others.
+    const bool has_weight = has_xtc_now ? scores[i] > -kInfinity : weight > 0;
+    if (has_weight && weight >= params().min_p) {
       scratch.candidates.push_back({static_cast<int32_t>(i), scores[i], weight});
     }
   }
   keep_top_k(scratch.candidates, params().top_k);
   keep_top_p(scratch.candidates);
+  if (has_xtc_now) {
+    keep_xtc(scratch.candidates, max);
+    weigh_again(scratch.candidates, temperature);
+  }
+  if (is_greedy) {
+    scratch.candidates = {
+        *std::min_element(scratch.candidates.begin(), scratch.candidates.end(), comes_before)};
+  }
   if (!std::is_sorted(scratch.candidates.begin(), scratch.candidates.end(), has_lower_id)) {
     std::sort(scratch.candidates.begin(), scratch.candidates.end(), has_lower_id);
   }

@@ -8,15 +8,22 @@
 //   4. repetition penalty (prompt and output) divides positive logits and multiplies others;
 //   5. frequency penalty times the token's count in the output is subtracted, then presence
 //      penalty;
-//   6. temperature 0 takes the largest; any other divides;
-//   7. min_p keeps every token that is at least min_p times as probable as the most probable one;
-//   8. top_k keeps the k most probable tokens;
-//   9. top_p keeps the fewest of the most probable tokens that have at least that part of what is
+//   6. DRY lowers tokens that go on with a repetition (dry_penalty.h);
+//   7. temperature 0 takes the largest; any other divides;
+//   8. min_p keeps every token that is at least min_p times as probable as the most probable one;
+//   9. top_k keeps the k most probable tokens;
+//  10. top_p keeps the fewest of the most probable tokens that have at least that part of what is
 //      left;
-//  10. one is drawn with the uniform number that belongs to (seed, index of the token).
+//  11. XTC, with its probability: of those left, all that have at least xtc_threshold of the
+//      probability before temperature are left out but the least probable one of them, where they
+//      are two or more;
+//  12. one is drawn with the uniform number that belongs to (seed, index of the token).
+// If XTC takes place at temperature 0, steps 8 to 11 take place as at temperature 1, and
+// the largest of what they leave is taken. Steps 6 and 11 are llama.cpp's (src/llama-sampling.cpp);
+// whether step 11 takes place is decided by another number that belongs to (seed, index).
 //
 // All arithmetic is f64 in a fixed order; of equal logits the lower id comes first. The GPU's
-// sampler (sampling/cuda) follows the same steps.
+// sampler (sampling/cuda) follows the same steps, without DRY and XTC.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +32,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "halley/sampling/base/dry_penalty.h"
 #include "halley/sampling/base/token_choice.h"
 #include "halley/sampling/base/token_mask.h"
 
@@ -42,6 +50,7 @@ struct SamplerScratch {
   std::vector<double> scores;  // [V]
   std::vector<SampleCandidate> candidates;
   std::vector<int32_t> ids;
+  std::vector<int64_t> repeats;
   TokenMask allowed;  // of the request's constraint
 };
 
@@ -70,7 +79,9 @@ class Sampler {
 
  private:
   const ChoiceParams& params() const { return choice_.params; }
-  void adjust(std::vector<double>& scores, const TokenMask* allowed) const;
+  void adjust(SamplerScratch& scratch, const TokenMask* allowed) const;
+  bool draws_xtc() const;
+  void keep_xtc(std::vector<SampleCandidate>& candidates, double max) const;
   void apply_penalties(std::vector<double>& scores) const;
   void keep_top_p(std::vector<SampleCandidate>& candidates) const;
 
@@ -78,6 +89,7 @@ class Sampler {
   std::vector<int32_t> prompt_ids_;  // sorted, each once; empty where no penalty needs them
   std::unordered_map<int32_t, int64_t> output_counts_;
   int64_t num_output_tokens_ = 0;
+  std::optional<DryPenalty> dry_;
 };
 
 /// The log-softmax of `logits` at `token_id`, and the best `num_top` with theirs; no logit is NaN.

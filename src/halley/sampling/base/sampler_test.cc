@@ -1,5 +1,6 @@
 #include "halley/sampling/base/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -216,6 +217,89 @@ TEST(Sampler, GivesLogprobsOfTheUntouchedLogits) {
   EXPECT_EQ(chosen.top_logprobs[0].token_id, 1);
   EXPECT_NEAR(chosen.top_logprobs[0].logprob, std::log(0.5), 1e-6);
   EXPECT_EQ(chosen.top_logprobs[1].token_id, 0);
+}
+
+// Cases of llama.cpp's own tests (tests/test-sampling.cpp, test_xtc), by the tokens that are left.
+TEST(Sampler, LeavesOutTheTokensThatXtcOfLlamaCppDoes) {
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f),
+                                     std::log(0.1f)};
+  const auto left_at = [&](double threshold, double temperature) {
+    SamplingParams params;
+    params.xtc_probability = 1;
+    params.xtc_threshold = threshold;
+    params.temperature = temperature;
+    std::vector<int32_t> ids;
+    for (const auto& [id, probability] : probabilities(make_sampler(params), logits)) {
+      ids.push_back(id);
+    }
+    return ids;
+  };
+  for (const double temperature : {0.5, 1.0, 2.0}) {
+    EXPECT_THAT(left_at(0.09, temperature), ElementsAre(3));
+    EXPECT_THAT(left_at(0.19, temperature), ElementsAre(2, 3));
+    EXPECT_THAT(left_at(0.29, temperature), ElementsAre(1, 2, 3));
+    EXPECT_THAT(left_at(0.39, temperature), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(left_at(0.51, temperature), ElementsAre(0, 1, 2, 3));
+  }
+  // The best of those that are left, whatever the temperature.
+  EXPECT_THAT(left_at(0.19, 0), ElementsAre(2));
+  EXPECT_THAT(left_at(0.39, 0), ElementsAre(0));
+  EXPECT_THAT(left_at(0.19, 1e-6), ElementsAre(2));
+}
+
+TEST(Sampler, AppliesXtcToWhatTheFiltersLeave) {
+  SamplingParams params;
+  params.xtc_probability = 1;
+  params.xtc_threshold = 0.25;
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f),
+                                     std::log(0.1f)};
+  params.top_k = 3;  // 4/9, 3/9 and 2/9 are left
+  EXPECT_THAT(probabilities(make_sampler(params), logits),
+              ElementsAre(testing::Pair(1, testing::DoubleNear(0.6, 1e-6)),
+                          testing::Pair(2, testing::DoubleNear(0.4, 1e-6))));
+  params.top_k = 1;
+  EXPECT_THAT(probabilities(make_sampler(params), logits), ElementsAre(testing::Pair(0, 1.0)));
+}
+
+// The share of the tokens that are drawn is the mixture of the distributions with and without XTC.
+TEST(Sampler, AppliesXtcAsOftenAsItsProbabilitySays) {
+  constexpr int kNumDraws = 20'000;
+  constexpr double kShare = 0.3;
+  SamplingParams params;
+  params.seed = 9;
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f),
+                                     std::log(0.1f)};
+  const auto draw = [&](const SamplingParams& drawn) {
+    Sampler sampler = make_sampler(drawn);
+    SamplerScratch scratch;
+    SampledToken chosen;
+    std::vector<int32_t> ids;
+    for (int i = 0; i < kNumDraws; ++i) {
+      EXPECT_EQ(sampler.sample(logits, scratch, chosen), SampleStatus::kChosen);
+      ids.push_back(chosen.token_id);
+    }
+    return ids;
+  };
+  const std::vector<int32_t> without = draw(params);
+  params.xtc_probability = kShare;
+  params.xtc_threshold = 0.15;  // tokens 0 and 1 are left out; 2 and 3 have 2/3 and 1/3
+  const std::vector<int32_t> with = draw(params);
+  EXPECT_EQ(draw(params), with) << "the same seed gives the same tokens";
+  const double expected[] = {0.4 * (1 - kShare), 0.3 * (1 - kShare),
+                             0.2 * (1 - kShare) + kShare * 2 / 3, 0.1 * (1 - kShare) + kShare / 3};
+  double chi_square = 0;
+  for (int32_t id = 0; id < 4; ++id) {
+    const double mean = expected[id] * kNumDraws;
+    const auto count = static_cast<double>(std::count(with.begin(), with.end(), id));
+    chi_square += (count - mean) * (count - mean) / mean;
+  }
+  EXPECT_LT(chi_square, 11.34);  // the 99th percentile for three degrees of freedom
+  // If XTC is not drawn, a token is the one of the same seed without it.
+  int num_equal = 0;
+  for (size_t i = 0; i < with.size(); ++i) num_equal += with[i] == without[i];
+  EXPECT_GT(num_equal, kNumDraws * (1 - kShare) * 0.99);
+  params.xtc_probability = 0;
+  EXPECT_EQ(draw(params), without);
 }
 
 }  // namespace

@@ -56,6 +56,43 @@ constexpr auto kFields = std::to_array<SamplingField>({
      .range = {-2, 2},
      .text = "The same for each time that it has them.",
      .option_text = "Over the output, -2 to 2"},
+    {.name = "dry_multiplier",
+     .member = &ChoiceParams::dry_multiplier,
+     .range = {0, 100},
+     .text = "DRY, against repetitions of texts; 0: none. A token that goes on with a repetition "
+             "of n tokens, n at least dry_allowed_length, has its logit lowered by dry_multiplier "
+             "* dry_base ^ (n - dry_allowed_length). Not on a GPU.",
+     .option_text = "DRY, against repetitions of texts; 0: none; not on a GPU"},
+    {.name = "dry_base",
+     .member = &ChoiceParams::dry_base,
+     .range = {1, 100},
+     .text = "How fast DRY's penalty grows with each token of the repetition.",
+     .option_text = "DRY's penalty grows by this with each token"},
+    {.name = "dry_allowed_length",
+     .member = &ChoiceParams::dry_allowed_length,
+     .range = {0},
+     .request_max = kInt31Max,
+     .text = "The shortest repetition that DRY penalizes.",
+     .option_text = "The shortest repetition that DRY penalizes"},
+    {.name = "dry_penalty_last_n",
+     .member = &ChoiceParams::dry_penalty_last_n,
+     .range = {-1},
+     .request_max = kInt31Max,
+     .text = "The last tokens of prompt and output in which DRY looks for repetitions; -1: all; 0: "
+             "no DRY.",
+     .option_text = "The last tokens that DRY looks at; -1: all"},
+    {.name = "xtc_probability",
+     .member = &ChoiceParams::xtc_probability,
+     .range = {0, 1},
+     .text = "XTC, which leaves out the most likely tokens: how often it does, by the seed; 0: "
+             "never. Where two or more tokens of those that top_k, top_p and min_p leave reach "
+             "xtc_threshold, only the least likely of these stays. Not on a GPU.",
+     .option_text = "How often XTC leaves out the most likely tokens; not on a GPU"},
+    {.name = "xtc_threshold",
+     .member = &ChoiceParams::xtc_threshold,
+     .range = {0, 1},
+     .text = "The probability before temperature that counts for XTC; above 0.5: no XTC.",
+     .option_text = "The probability that counts for XTC"},
 });
 
 bool contains(const ParamRange& range, double value) {

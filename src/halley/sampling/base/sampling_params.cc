@@ -79,6 +79,20 @@ void check_stops(const SamplingParams& params, int64_t vocab_size) {
   for (const int32_t id : params.stop_token_ids) check_token_id("stop_token_ids", id, vocab_size);
 }
 
+void check_dry_breakers(const SamplingParams& params) {
+  constexpr const char* kName = "dry_sequence_breakers";
+  check_count(kName, params.dry_sequence_breakers.size(), kDryBreakersMax);
+  for (const std::string& text : params.dry_sequence_breakers) {
+    if (text.empty() || text.size() > kDryBreakerBytesMax) {
+      throw InputError(str(kName, ": expected texts of 1 to ", kDryBreakerBytesMax, " bytes, got ",
+                           text.size()));
+    }
+    if (!is_valid_utf8(text)) {
+      throw InputError(str(kName, ": expected valid UTF-8, got ", quote(text)));
+    }
+  }
+}
+
 }  // namespace
 
 void check_sampling_params(const SamplingParams& params, int64_t vocab_size) {
@@ -90,6 +104,7 @@ void check_sampling_params(const SamplingParams& params, int64_t vocab_size) {
     check_range("logit_bias", bias, -100, 100);
   }
   check_stops(params, vocab_size);
+  check_dry_breakers(params);
   check_num_logprobs("logprobs", params.num_logprobs);
   check_num_logprobs("prompt_logprobs", params.num_prompt_logprobs);
 }

@@ -14,6 +14,8 @@ namespace halley {
 
 inline constexpr size_t kStopsMax = 64;
 inline constexpr size_t kStopBytesMax = 4096;  // all stop strings of a request together
+inline constexpr size_t kDryBreakersMax = 32;
+inline constexpr size_t kDryBreakerBytesMax = 64;  // of each
 
 /// The defaults are neutral. check_sampling_params() has the ranges.
 struct SamplingParams : ChoiceParams {
@@ -26,6 +28,9 @@ struct SamplingParams : ChoiceParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  /// Texts that a repetition does not reach across, for dry_multiplier; none empty; at most
+  /// kDryBreakersMax of kDryBreakerBytesMax.
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
   int num_logprobs = -1;         // -1: none; 0: the chosen token's; n <= 20: the best n too
   int num_prompt_logprobs = -1;  // the same of every prompt token
 };

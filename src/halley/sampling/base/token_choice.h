@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,12 @@ struct ChoiceParams {
   double top_p = 1, min_p = 0;
   double repetition_penalty = 1;                       // over prompt and output
   double presence_penalty = 0, frequency_penalty = 0;  // over the output
+  double dry_multiplier = 0;                           // 0: no DRY (dry_penalty.h)
+  double dry_base = 1.75;
+  int64_t dry_allowed_length = 2;
+  int64_t dry_penalty_last_n = -1;  // tokens of prompt and output; -1: all
+  double xtc_probability = 0;       // 0: no XTC (sampler.h)
+  double xtc_threshold = 0.1;
 };
 
 /// Whether a choice depends on the tokens of the sequence.
@@ -23,6 +30,22 @@ constexpr bool has_penalty(const ChoiceParams& params) {
   return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
          params.frequency_penalty != 0;
 }
+
+constexpr bool has_dry(const ChoiceParams& params) {
+  return params.dry_multiplier > 0 && params.dry_penalty_last_n != 0;
+}
+
+/// Above one half at most one token reaches the threshold, and none is left out.
+constexpr bool has_xtc(const ChoiceParams& params) {
+  return params.xtc_probability > 0 && params.xtc_threshold <= 0.5;
+}
+
+/// Whether the sampler of the host alone (sampler.h) can choose by these parameters.
+constexpr bool needs_host_sampler(const ChoiceParams& params) {
+  return has_dry(params) || has_xtc(params);
+}
+
+class DryBreakers;
 
 /// Everything that the choices of one sequence depend on, checked, for a sampler on either device.
 struct TokenChoice {
@@ -32,7 +55,8 @@ struct TokenChoice {
   std::vector<int32_t> stop_ids = {};
   int64_t min_tokens = 0;
   uint64_t seed = 0;
-  int num_logprobs = -1;  // -1: none; n <= kNumLogprobsMax
+  int num_logprobs = -1;                                 // -1: none; n <= kNumLogprobsMax
+  std::shared_ptr<const DryBreakers> dry_breakers = {};  // null: none
 
   static constexpr int kNumLogprobsMax = 20;
 };

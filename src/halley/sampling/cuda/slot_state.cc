@@ -10,6 +10,10 @@ namespace halley::cuda {
 
 void write_slot_image(const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                       std::span<const int32_t> output_ids, SlotImage& image) {
+  if (needs_host_sampler(choice.params)) {
+    throw UnsupportedError(
+        "sampling on the GPU: expected no DRY and no XTC, got one of them. Run on the CPU.");
+  }
   std::vector<int32_t> stop_ids = choice.stop_ids;  // ascending, each once
   std::sort(stop_ids.begin(), stop_ids.end());
   stop_ids.erase(std::unique(stop_ids.begin(), stop_ids.end()), stop_ids.end());

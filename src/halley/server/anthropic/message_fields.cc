@@ -262,8 +262,36 @@ constexpr auto kNeutral = std::to_array<NeutralField>({
 });
 
 constexpr auto kOperations = std::to_array<ApiOperation>({
-    {"post", "/v1/messages", "Answer a conversation", "MessageRequest", true},
-    {"post", "/v1/messages/count_tokens", "Count the tokens of a conversation", "MessageRequest"},
+    {.method = "post",
+     .path = "/v1/messages",
+     .summary = "Answer a conversation",
+     .request = "MessageRequest",
+     .has_stream = true,
+     .answer = "Message"},
+    {.method = "post",
+     .path = "/v1/messages/count_tokens",
+     .summary = "Count the tokens of a conversation",
+     .request = "MessageRequest",
+     .answer = "TokenCount"},
+});
+
+constexpr auto kAnswers = std::to_array<AnswerSchema>({
+    {"Message", R"({"type": "object", "required": ["id", "type", "role", "model", "content",
+        "stop_reason", "stop_sequence", "usage"], "properties": {"id": {"type": "string"},
+        "type": {"const": "message"}, "role": {"const": "assistant"}, "model": {"type": "string"},
+        "stop_reason": {"enum": ["end_turn", "stop_sequence", "tool_use", "max_tokens"]},
+        "stop_sequence": {"type": ["string", "null"]},
+        "content": {"type": "array", "items": {"type": "object", "required": ["type"],
+          "properties": {"type": {"enum": ["text", "thinking", "tool_use"]},
+          "text": {"type": "string"}, "thinking": {"type": "string"},
+          "signature": {"type": "string"}, "id": {"type": "string"}, "name": {"type": "string"},
+          "input": {"type": "object"}}}},
+        "usage": {"type": "object", "required": ["input_tokens", "output_tokens"], "properties": {
+          "input_tokens": {"type": "integer"}, "output_tokens": {"type": "integer"},
+          "cache_read_input_tokens": {"type": "integer"},
+          "cache_creation_input_tokens": {"type": "integer"}}}}})"},
+    {"TokenCount", R"({"type": "object", "required": ["input_tokens"],
+        "properties": {"input_tokens": {"type": "integer", "minimum": 0}}})"},
 });
 
 std::vector<ApiField> make_fields() {
@@ -284,7 +312,10 @@ FieldTables message_tables() {
 }
 
 ApiDescription message_description() {
-  return {.operations = kOperations, .schema = "MessageRequest", .tables = message_tables()};
+  return {.operations = kOperations,
+          .schema = "MessageRequest",
+          .tables = message_tables(),
+          .answers = kAnswers};
 }
 
 ApiRequest parse_message_request(std::string_view body, ApiEndpoint endpoint,

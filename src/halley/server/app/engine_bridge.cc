@@ -44,6 +44,18 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   return out;
 }
 
+GenerateRequest make_pooled_request(const ApiRequest& request, Pooling pooling,
+                                    std::vector<int32_t> prompt_ids,
+                                    std::optional<ServerTime> deadline) {
+  GenerateRequest out;
+  out.prompt_ids = std::move(prompt_ids);
+  out.pooling = std::move(pooling);
+  out.priority = static_cast<int32_t>(request.priority);
+  out.cache_salt = request.cache_salt;
+  out.deadline = deadline;
+  return out;
+}
+
 int64_t num_queued(const Engine& engine) { return engine.stats().num_queued; }
 
 bool has_room_for_tokens(const Engine& engine) {

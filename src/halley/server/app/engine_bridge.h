@@ -32,6 +32,11 @@ struct SequencePlan {
 GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dialect,
                                       SequencePlan plan);
 
+/// The request for one text's embedding or logits.
+GenerateRequest make_pooled_request(const ApiRequest& request, Pooling pooling,
+                                    std::vector<int32_t> prompt_ids,
+                                    std::optional<ServerTime> deadline);
+
 /// The number of requests that wait in the engine and never ran.
 int64_t num_queued(const Engine& engine);
 

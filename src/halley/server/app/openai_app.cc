@@ -1,6 +1,5 @@
 #include "halley/server/app/openai_app.h"
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -18,10 +17,12 @@
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/app/generation.h"
 #include "halley/server/app/http_answers.h"
+#include "halley/server/app/pooled_request.h"
 #include "halley/server/app/server_state.h"
 #include "halley/server/app/text_request.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/openapi.h"
+#include "halley/server/openai/pooling_fields.h"
 #include "halley/server/responses/response_fields.h"
 #include "halley/server/responses/responses_api.h"
 
@@ -77,8 +78,9 @@ class OpenAiApp::Impl {
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     context_.answer_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     static_cast<void>(context_.answer_thread->push([] { lower_thread_priority(); }));
-    openapi_ = json_text(make_openapi(
-        context_.config.version, std::to_array({response_description(), message_description()})));
+    std::vector<ApiDescription> others = {response_description(), message_description()};
+    for (const ApiDescription& api : pooling_descriptions()) others.push_back(api);
+    openapi_ = json_text(make_openapi(context_.config.version, others));
   }
 
   // There is no submit after the preprocessing threads have ended, and no event after the engine is
@@ -102,6 +104,12 @@ class OpenAiApp::Impl {
         stored_response("DELETE", &ResponsesApi::erase),
         message_route("/v1/messages", generate(ApiEndpoint::kChat, &messages_)),
         message_route("/v1/messages/count_tokens", compute(TextTask::kCountTokens, &messages_)),
+        {"POST", "/v1/embeddings", pool(ApiEndpoint::kEmbeddings)},
+        {"POST", "/embeddings", pool(ApiEndpoint::kEmbeddings)},
+        {"POST", "/v1/rerank", pool(ApiEndpoint::kRerank)},
+        {"POST", "/rerank", pool(ApiEndpoint::kRerank)},
+        {"POST", "/v1/score", pool(ApiEndpoint::kScore)},
+        {"POST", "/score", pool(ApiEndpoint::kScore)},
         {"POST", "/tokenize", compute(TextTask::kTokenize)},
         {"POST", "/detokenize", compute(TextTask::kDetokenize)},
         {"POST", "/apply-template", compute(TextTask::kApplyTemplate)},
@@ -161,6 +169,21 @@ class OpenAiApp::Impl {
         }
       } catch (const ApiError& error) {
         exchange->respond(error_response(error, api));
+      }
+    };
+  }
+
+  HttpHandler pool(ApiEndpoint endpoint) {
+    return [this, endpoint](const Exchange& exchange) {
+      try {
+        const auto request = std::make_shared<PooledRequest>(context_, exchange, endpoint, admit());
+        request->watch_client();
+        if (!push_preprocessing(context_, exchange->request(),
+                                [request] { request->preprocess(); })) {
+          throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+        }
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error));
       }
     };
   }

@@ -51,6 +51,7 @@ OrderedJson load_of(const AppContext& context) {
 OrderedJson server_info_of(const AppContext& context) {
   const EngineConfig& config = context.engine->config();
   const ReasoningDialect* reasoning = context.format.reasoning();
+  const PoolingConfig& pooling = context.config.pooling;
   return {{"version", context.config.version},
           {"served_model_names", context.config.model_names},
           {"max_model_len", config.max_model_len},
@@ -65,7 +66,10 @@ OrderedJson server_info_of(const AppContext& context) {
           {"precision", name_of(config.precision)},
           {"tool_call_parser", name_of(context.format.dialect())},
           {"reasoning_parser", reasoning != nullptr ? reasoning->name : "none"},
-          {"stored_responses", context.config.stored_responses.num_responses_max}};
+          {"stored_responses", context.config.stored_responses.num_responses_max},
+          {"embedding_size", context.engine->hidden_size()},
+          {"pooling", pooling.kind == Pooling::Kind::kMean ? "mean" : "last"},
+          {"scoring", pooling.yes_no ? "yes-no" : "cosine"}};
 }
 
 }  // namespace halley

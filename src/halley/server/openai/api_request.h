@@ -16,7 +16,15 @@
 namespace halley {
 
 /// A bit mask, since a field may belong to several endpoints.
-enum class ApiEndpoint : uint8_t { kCompletions = 1, kChat = 2, kTokenize = 4, kDetokenize = 8 };
+enum class ApiEndpoint : uint8_t {
+  kCompletions = 1,
+  kChat = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kEmbeddings = 16,
+  kRerank = 32,
+  kScore = 64
+};
 
 /// A text, or token ids from the client.
 using ApiPrompt = std::variant<std::string, std::vector<int32_t>>;
@@ -44,12 +52,23 @@ struct OutputFormat {
   std::vector<std::string> choices = {};  // for kChoice
 };
 
+/// Fields of the endpoints that generate nothing (pooling_fields.h).
+struct ApiPooling {
+  std::vector<std::string> queries, documents;  // of kRerank and kScore
+  std::string instruction;
+  std::optional<int64_t> top_n;  // absent: all
+  bool returns_documents = true;
+  std::optional<int64_t> dimensions;  // absent: all
+  std::optional<bool> normalizes;     // absent: the server's
+  bool is_base64 = false;
+};
+
 /// All fields of all endpoints; those that an endpoint does not have keep their defaults.
 struct ApiRequest {
   ApiEndpoint endpoint = ApiEndpoint::kCompletions;
   std::string model;  // empty: not given
 
-  std::vector<ApiPrompt> prompts;
+  std::vector<ApiPrompt> prompts;  // of kEmbeddings: its inputs
   /// Objects as chat templates expect them: content is a string, arguments of calls are objects.
   OrderedJson messages = OrderedJson::array();
   std::vector<int32_t> token_ids;  // for /detokenize
@@ -90,6 +109,8 @@ struct ApiRequest {
   std::optional<ToolChoice> tool_choice;  // set for kChat once parsed
   bool allows_parallel_calls = true;
   OutputFormat output_format;
+
+  ApiPooling pooling;
 
   IgnoredMembers ignored;  // what the request has beyond this
 

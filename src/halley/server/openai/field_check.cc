@@ -96,6 +96,9 @@ std::string endpoints_in_words(uint8_t endpoints) {
   add(ApiEndpoint::kChat, "chat");
   add(ApiEndpoint::kTokenize, "tokenize");
   add(ApiEndpoint::kDetokenize, "detokenize");
+  add(ApiEndpoint::kEmbeddings, "embeddings");
+  add(ApiEndpoint::kRerank, "rerank");
+  add(ApiEndpoint::kScore, "score");
   return text;
 }
 

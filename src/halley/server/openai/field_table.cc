@@ -62,6 +62,10 @@ constexpr const char* kToolChoiceSchema =
 constexpr const char* kStopSchema =
     R"({"anyOf": [{"type": "string", "minLength": 1},
         {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1}}]})";
+constexpr const char* kDryBreakersSchema =
+    R"({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64},
+        {"type": "array", "maxItems": 32,
+         "items": {"type": "string", "minLength": 1, "maxLength": 64}}]})";
 constexpr const char* kLogitBiasSchema =
     R"({"type": "object", "maxProperties": 1024,
         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})";
@@ -146,6 +150,14 @@ constexpr auto kInputFields = std::to_array<ApiField>({
 
 // The rows of the sampling parameters stand between these tables.
 constexpr auto kOutputFields = std::to_array<ApiField>({
+    {.name = "dry_sequence_breakers",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .default_json = R"(["\n", ":", "\"", "*"])",
+     .schema = kDryBreakersSchema,
+     .text = "Up to 32 texts of 1 to 64 bytes that DRY's repetitions do not reach across; an empty "
+             "list: none.",
+     .store = store_dry_sequence_breakers},
     {.name = "n",
      .endpoints = kGenerate,
      .type = FieldType::kInteger,

@@ -186,6 +186,18 @@ void store_sampling_parameter(const FieldValue& value, ApiRequest& request) {
       field->member);
 }
 
+void store_dry_sequence_breakers(const FieldValue& value, ApiRequest& request) {
+  std::vector<std::string> texts = strings_of(value);
+  check_count(value.name, texts.size(), kDryBreakersMax);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty() && texts[i].size() <= kDryBreakerBytesMax) continue;
+    const std::string path = str(value.name, "[", i, "]");
+    throw invalid_field(path, str(path, ": expected a text of 1 to ", kDryBreakerBytesMax,
+                                  " bytes, got ", texts[i].size(), "."));
+  }
+  request.sampling.dry_sequence_breakers = std::move(texts);
+}
+
 void store_stop(const FieldValue& value, ApiRequest& request) {
   request.sampling.stop = strings_of(value);
   check_count(value.name, request.sampling.stop.size(), kStopsMax);

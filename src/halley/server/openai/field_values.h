@@ -7,6 +7,7 @@ namespace halley {
 
 void store_prompt(const FieldValue& value, ApiRequest& request);
 void store_messages(const FieldValue& value, ApiRequest& request);
+void store_dry_sequence_breakers(const FieldValue& value, ApiRequest& request);
 void store_stop(const FieldValue& value, ApiRequest& request);
 void store_stop_token_ids(const FieldValue& value, ApiRequest& request);
 void store_bad_words(const FieldValue& value, ApiRequest& request);

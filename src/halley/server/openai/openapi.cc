@@ -11,24 +11,70 @@ namespace halley {
 namespace {
 
 constexpr auto kOperations = std::to_array<ApiOperation>({
-    {"post", "/v1/completions", "Continue prompts", "CompletionRequest", true},
-    {"post", "/v1/chat/completions", "Answer a conversation", "ChatCompletionRequest", true},
-    {"get", "/v1/models", "The models that are served", nullptr},
-    {"post", "/tokenize", "Text or a conversation to token ids", "TokenizeRequest"},
-    {"post", "/detokenize", "Token ids to text", "DetokenizeRequest"},
-    {"post", "/apply-template", "A conversation to the text that the model continues",
-     "TokenizeRequest"},
-    {"get", "/props", "Defaults of requests, the context and the chat template", nullptr},
-    {"get", "/slots", "The sequences that can run, and how many do", nullptr, false, false,
-     "array"},
-    {"get", "/load", "How many sequences run or wait", nullptr},
-    {"get", "/server_info", "The settings that hold", nullptr},
-    {"get", "/health", "200 while the process can serve, else 503", nullptr, false, true},
-    {"get", "/ready", "200 where new requests are taken, else 503", nullptr, false, true},
-    {"get", "/version", "The program's version", nullptr},
-    {"get", "/openapi.json", "This document", nullptr},
-    {"get", "/metrics", "Metrics in Prometheus' text format", nullptr},
-    {"get", "/precision", "The precision of steps and its last switches", nullptr},
+    {.method = "post",
+     .path = "/v1/completions",
+     .summary = "Continue prompts",
+     .request = "CompletionRequest",
+     .has_stream = true,
+     .answer = "Completion"},
+    {.method = "post",
+     .path = "/v1/chat/completions",
+     .summary = "Answer a conversation",
+     .request = "ChatCompletionRequest",
+     .has_stream = true,
+     .answer = "ChatCompletion"},
+    {.method = "get",
+     .path = "/v1/models",
+     .summary = "The models that are served",
+     .answer = "ModelList"},
+    {.method = "post",
+     .path = "/tokenize",
+     .summary = "Text or a conversation to token ids",
+     .request = "TokenizeRequest",
+     .answer = "Tokens"},
+    {.method = "post",
+     .path = "/detokenize",
+     .summary = "Token ids to text",
+     .request = "DetokenizeRequest",
+     .answer = "PromptText"},
+    {.method = "post",
+     .path = "/apply-template",
+     .summary = "A conversation to the text that the model continues",
+     .request = "TokenizeRequest",
+     .answer = "PromptText"},
+    {.method = "get",
+     .path = "/props",
+     .summary = "Defaults of requests, the context and the chat template",
+     .answer = "Props"},
+    {.method = "get",
+     .path = "/slots",
+     .summary = "The sequences that can run, and how many do",
+     .answer = "Slots"},
+    {.method = "get",
+     .path = "/load",
+     .summary = "How many sequences run or wait",
+     .answer = "Load"},
+    {.method = "get",
+     .path = "/server_info",
+     .summary = "The settings that hold",
+     .answer = "ServerInfo"},
+    {.method = "get",
+     .path = "/health",
+     .summary = "200 while the process can serve, else 503",
+     .is_open = true,
+     .answer = "Status"},
+    {.method = "get",
+     .path = "/ready",
+     .summary = "200 where new requests are taken, else 503",
+     .is_open = true,
+     .answer = "Status"},
+    {.method = "get", .path = "/version", .summary = "The program's version", .answer = "Version"},
+    {.method = "get", .path = "/openapi.json", .summary = "This document", .answer = "Description"},
+    {.method = "get", .path = "/metrics", .summary = "Metrics in Prometheus' text format"},
+    {.method = "get",
+     .path = "/precision",
+     .summary = "The precision of steps and its last switches",
+     .answer = "PrecisionState"},
 });
 
 void add_number_range(const ApiField& field, OrderedJson& schema) {
@@ -142,9 +188,12 @@ OrderedJson operation_json(const ApiOperation& operation) {
     out["parameters"].push_back(path_parameter(operation.path));
     out["responses"]["404"] = error_answer("There is none of that name");
   }
-  OrderedJson content = {{"application/json", {{"schema", {{"type", operation.answer_type}}}}}};
-  if (std::string_view(operation.path) == "/metrics") {
-    content = {{"text/plain", {{"schema", {{"type", "string"}}}}}};
+  OrderedJson content = OrderedJson::object();
+  if (operation.answer != nullptr) {
+    content["application/json"] = {
+        {"schema", {{"$ref", str("#/components/schemas/", operation.answer)}}}};
+  } else {
+    content["text/plain"] = {{"schema", {{"type", "string"}}}};
   }
   if (operation.has_stream) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
   out["responses"]["200"] = {{"description", "The answer"}, {"content", std::move(content)}};
@@ -178,11 +227,18 @@ OrderedJson make_openapi(const std::string& version, std::span<const ApiDescript
                          {"TokenizeRequest", request_schema(ApiEndpoint::kTokenize)},
                          {"DetokenizeRequest", request_schema(ApiEndpoint::kDetokenize)},
                          {"Error", error_schema()}};
+  const auto add_answers = [&](std::span<const AnswerSchema> answers) {
+    for (const AnswerSchema& answer : answers) {
+      schemas[answer.name] = OrderedJson::parse(answer.json);
+    }
+  };
+  add_answers(openai_answers());
   for (const ApiDescription& api : others) {
     for (const ApiOperation& operation : api.operations) {
       paths[operation.path][operation.method] = operation_json(operation);
     }
-    schemas[api.schema] = request_schema(api.tables, ApiEndpoint::kChat);
+    schemas[api.schema] = request_schema(api.tables, api.endpoint);
+    add_answers(api.answers);
   }
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "Halley"}, {"version", version}}},

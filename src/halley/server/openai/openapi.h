@@ -6,6 +6,7 @@
 
 #include "halley/json/json.h"
 #include "halley/server/openai/field_table.h"
+#include "halley/server/openai/openapi_answers.h"
 
 namespace halley {
 
@@ -16,7 +17,7 @@ struct ApiOperation {
   const char* request = nullptr;  // a schema's name; null: no body
   bool has_stream = false;
   bool is_open = false;
-  const char* answer_type = "object";  // of its JSON
+  const char* answer = nullptr;  // the schema of a whole answer, by name; null: it is no JSON
 };
 
 /// The routes of an API with tables of its own, and the schema of their bodies.
@@ -24,6 +25,8 @@ struct ApiDescription {
   std::span<const ApiOperation> operations;
   const char* schema;
   FieldTables tables;
+  ApiEndpoint endpoint = ApiEndpoint::kChat;  // its rows of the tables
+  std::span<const AnswerSchema> answers = {};
 };
 
 /// An OpenAPI 3.1 document of all routes of the server (server/app), those of `others` among them.

@@ -191,6 +191,9 @@ void check_together(const OrderedJson& body, ApiRequest& request) {
       }
       break;
     case ApiEndpoint::kDetokenize:
+    case ApiEndpoint::kEmbeddings:
+    case ApiEndpoint::kRerank:
+    case ApiEndpoint::kScore:
       break;
   }
   const auto prompt_flag = body.find("add_generation_prompt");

@@ -33,14 +33,20 @@ HttpResponse response_of(const PageFile& file) {
                       {"cache-control", "no-cache"}}};
 }
 
+// "/" and "/docs" are pages; what they load has its file's name.
+std::string path_of(std::string_view name) {
+  if (name == "index.html") return "/";
+  if (name.ends_with(".html")) name.remove_suffix(std::string_view(".html").size());
+  return "/" + std::string(name);
+}
+
 }  // namespace
 
 std::vector<HttpRoute> page_routes() {
   std::vector<HttpRoute> routes;
   for (const PageFile& file : page_files()) {
-    const std::string_view name = file.name;
     routes.push_back({.method = "GET",
-                      .path = name == "index.html" ? "/" : "/" + std::string(name),
+                      .path = path_of(file.name),
                       .handler =
                           [&file](const std::shared_ptr<HttpExchange>& exchange) {
                             exchange->respond(response_of(file));

@@ -1,4 +1,5 @@
-// The page at "/": a chat with the served model, and the server's state.
+// The page at "/": a chat with the served model, and the server's state. The page at "/docs": the
+// routes of /openapi.json.
 #pragma once
 
 #include <vector>
@@ -7,9 +8,10 @@
 
 namespace halley {
 
-/// "/" and the files that it loads, embedded in the program. They need no API key, since they
-/// contain no data of the model or its users. The page's own requests (/v1/models,
-/// /v1/chat/completions, /metrics) need one if keys are set, and the page has a field for it.
+/// "/", "/docs" and the files that they load, embedded in the program. They need no API key, since
+/// they contain no data of the model or its users. The pages' own requests (/v1/models,
+/// /v1/chat/completions, /metrics, /openapi.json) need one if keys are set, and the pages have a
+/// field for it.
 std::vector<HttpRoute> page_routes();
 
 }  // namespace halley

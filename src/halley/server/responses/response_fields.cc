@@ -285,9 +285,57 @@ constexpr auto kNeutral = std::to_array<NeutralField>({
 });
 
 constexpr auto kOperations = std::to_array<ApiOperation>({
-    {"post", "/v1/responses", "Answer a conversation", "ResponseRequest", true},
-    {"get", "/v1/responses/{response_id}", "A stored response"},
-    {"delete", "/v1/responses/{response_id}", "Delete a stored response"},
+    {.method = "post",
+     .path = "/v1/responses",
+     .summary = "Answer a conversation",
+     .request = "ResponseRequest",
+     .has_stream = true,
+     .answer = "Response"},
+    {.method = "get",
+     .path = "/v1/responses/{response_id}",
+     .summary = "A stored response",
+     .answer = "Response"},
+    {.method = "delete",
+     .path = "/v1/responses/{response_id}",
+     .summary = "Delete a stored response",
+     .answer = "DeletedResponse"},
+});
+
+constexpr auto kAnswers = std::to_array<AnswerSchema>({
+    {"Response", R"({"type": "object",
+        "required": ["id", "object", "created_at", "status", "model", "output", "usage"],
+        "properties": {"id": {"type": "string"}, "object": {"const": "response"},
+        "created_at": {"type": "integer"},
+        "status": {"enum": ["completed", "incomplete", "failed"]},
+        "model": {"type": "string"}, "store": {"type": "boolean"}, "background": {"const": false},
+        "error": {"type": ["object", "null"]}, "incomplete_details": {"type": ["object", "null"]},
+        "instructions": {"type": ["string", "null"]}, "max_tool_calls": {"type": "null"},
+        "max_output_tokens": {"type": ["integer", "null"]},
+        "parallel_tool_calls": {"type": "boolean"},
+        "previous_response_id": {"type": ["string", "null"]}, "reasoning": {"type": "object"},
+        "temperature": {"type": ["number", "null"]}, "top_p": {"type": ["number", "null"]},
+        "text": {"type": "object"}, "tool_choice": {},
+        "tools": {"type": "array", "items": {"type": "object"}},
+        "truncation": {"type": "string"}, "user": {"type": ["string", "null"]},
+        "metadata": {"type": ["object", "null"]},
+        "output": {"type": "array", "items": {"type": "object",
+          "required": ["id", "type", "status"], "properties": {"id": {"type": "string"},
+          "type": {"enum": ["message", "reasoning", "function_call"]},
+          "status": {"enum": ["completed", "incomplete"]}, "role": {"const": "assistant"},
+          "summary": {"type": "array"},
+          "content": {"type": "array", "items": {"type": "object", "required": ["type", "text"],
+            "properties": {"type": {"enum": ["output_text", "reasoning_text"]},
+            "text": {"type": "string"}, "annotations": {"type": "array"},
+            "logprobs": {"type": "array"}}}},
+          "call_id": {"type": "string"}, "name": {"type": "string"},
+          "arguments": {"type": "string", "description": "A text of JSON."}}}},
+        "usage": {"type": ["object", "null"], "properties": {
+          "input_tokens": {"type": "integer"}, "output_tokens": {"type": "integer"},
+          "total_tokens": {"type": "integer"}, "input_tokens_details": {"type": "object"},
+          "output_tokens_details": {"type": "object"}}}}})"},
+    {"DeletedResponse", R"({"type": "object", "required": ["id", "deleted"], "properties": {
+        "id": {"type": "string"}, "object": {"type": "string"},
+        "deleted": {"const": true}}})"},
 });
 
 std::vector<ApiField> make_fields() {
@@ -336,7 +384,10 @@ FieldTables response_tables() {
 }
 
 ApiDescription response_description() {
-  return {.operations = kOperations, .schema = "ResponseRequest", .tables = response_tables()};
+  return {.operations = kOperations,
+          .schema = "ResponseRequest",
+          .tables = response_tables(),
+          .answers = kAnswers};
 }
 
 ResponseRequest parse_response_request(std::string_view body, const RequestRules& rules) {

@@ -44,6 +44,7 @@ struct AppSetup {
   bool has_template = true;
   std::string chat_template = kTemplate;
   AnswerParsers parsers = {};
+  bool has_hidden_states = true;
 };
 
 // Routes over an engine with the fake model.
@@ -54,6 +55,7 @@ class App {
                                                 std::move(setup.logits));
     model->on_forward = std::move(setup.on_forward);
     model->levels = std::move(setup.levels);
+    if (!setup.has_hidden_states) model->give_no_hidden_states();
     auto engine = std::make_unique<Engine>(std::move(model), tokenizer(),
                                            std::vector<int32_t>{kFakeEos}, setup.engine);
     AppConfig config = std::move(setup.app);
