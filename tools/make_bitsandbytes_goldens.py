@@ -96,6 +96,8 @@ def make(folder, name, dtype, options):
         module.weight.data = weight.double()
         linears.append({"name": path, "shape": list(weight.shape),
                         "format": "bitsandbytes" if is_quantized else "none",
+                        # 4-bit tables are floats of 16 bits once they are loaded.
+                        "bits": 8 if quantized.weight.dtype == torch.int8 else 16,
                         "quantized": is_quantized, "activation": "none", "hash": hash_of(weight),
                         "first": first_of(weight)})
     with torch.no_grad():
