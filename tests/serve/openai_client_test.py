@@ -5,6 +5,7 @@
 Needs the package openai (tools/setup.sh --serve-tests); exits with 77 where it is not there.
 """
 import json
+import math
 import os
 import sys
 import tempfile
@@ -203,6 +204,60 @@ class OpenAiClientTest(unittest.TestCase):
         return self.client.responses.create(
             **{"model": "demo-21m", "input": "Write.", "instructions": "You write.",
                "temperature": 0, "max_output_tokens": 16, **options})
+
+    def test_dry_ends_a_repetition(self):
+        def text(**options):
+            return self.client.completions.create(
+                model="demo-21m", prompt="one two three four one two three four one two three",
+                temperature=0, max_tokens=1, extra_body=options).choices[0].text
+        strong = {"dry_multiplier": 100, "dry_allowed_length": 1, "dry_sequence_breakers": []}
+        self.assertNotEqual(text(logit_bias={}, **strong), " four")
+        # A breaker behind which nothing repeats.
+        self.assertEqual(text(), text(**{**strong, "dry_sequence_breakers": [" three"]}))
+
+    def test_xtc_leaves_the_likeliest_out(self):
+        def choice(**options):
+            return self.client.completions.create(
+                model="demo-21m", prompt="The", temperature=0, max_tokens=1, logprobs=5,
+                extra_body=options).choices[0]
+        plain = choice()
+        top = plain.logprobs.top_logprobs[0]
+        threshold = 0.9 * math.exp(sorted(top.values())[-2])  # the second reaches it
+        other = choice(xtc_probability=1, xtc_threshold=threshold)
+        self.assertEqual(other.text, sorted(top, key=top.get)[-2])
+        self.assertEqual(choice(xtc_probability=0, xtc_threshold=threshold).text, plain.text)
+
+    def test_embeddings(self):
+        texts = ["A comet of ice.", "A comet of ice.", "def f(x): return x"]
+        # The client asks for base64 and decodes it; lists of numbers are the same.
+        answer = self.client.embeddings.create(model="demo-21m", input=texts)
+        vectors = [data.embedding for data in answer.data]
+        self.assertEqual(vectors[0], vectors[1])
+        self.assertAlmostEqual(sum(x * x for x in vectors[0]), 1, places=5)
+        plain = self.client.embeddings.create(model="demo-21m", input=texts[2],
+                                              encoding_format="float")
+        for a, b in zip(plain.data[0].embedding, vectors[2], strict=True):
+            self.assertAlmostEqual(a, b, places=6)
+        short = self.client.embeddings.create(model="demo-21m", input=texts[2], dimensions=8)
+        length = math.sqrt(sum(x * x for x in vectors[2][:8]))
+        for a, b in zip(short.data[0].embedding, vectors[2], strict=False):
+            self.assertAlmostEqual(a, b / length, places=5)
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens)
+        with self.assertRaisesRegex(openai.BadRequestError, "dimensions: expected 1 to 512"):
+            self.client.embeddings.create(model="demo-21m", input="a", dimensions=4000)
+
+    def test_rerank_and_score(self):
+        documents = ["def f(x): return x", "A comet of ice.", "An asteroid of rock."]
+        body = {"query": "A comet of ice.", "documents": documents, "top_n": 2}
+        answer = self.client.post("/rerank", body=body, cast_to=object)
+        first = answer["results"][0]
+        self.assertEqual((first["index"], first["document"]["text"]), (1, documents[1]))
+        self.assertAlmostEqual(first["relevance_score"], 1, places=5)
+        self.assertEqual(len(answer["results"]), 2)
+        scores = self.client.post("/score", cast_to=object,
+                                  body={"text_1": body["query"], "text_2": documents})["data"]
+        self.assertAlmostEqual(scores[answer["results"][1]["index"]]["score"],
+                               answer["results"][1]["relevance_score"], places=6)
 
     def test_a_response_is_what_a_chat_answers(self):
         response = self.respond(metadata={"k": "v"})

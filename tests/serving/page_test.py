@@ -323,7 +323,7 @@ class TheDocs(unittest.TestCase):
             page.wait_for("document.querySelectorAll('table').length === 2")
             self.assertEqual(page.run(ROWS), [
                 ["input", "string or list of string", "required", "What to embed."],
-                ["dimensions", "integer", "", "at least 1, at most 9"],
+                ["dimensions", "integer", "", "At least 1, at most 9."],
                 ["encoding_format", '"float", "base64"', '"float"', ""],
                 ["data", "list of object", "", ""],
                 ["data[].index", "integer", "", ""]])

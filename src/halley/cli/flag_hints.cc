@@ -26,6 +26,9 @@ constexpr std::string_view kAlways = "That is always so; leave it out.";
 constexpr std::string_view kNoOffload = "Nothing is moved between the memories of CPU and GPU.";
 constexpr std::string_view kTextAlone = "Models read and write text alone.";
 constexpr std::string_view kTls = "TLS is what a proxy in front is for.";
+constexpr std::string_view kEmbeds =
+    "Every model generates and gives embeddings and scores; leave it out. --pooling and --scoring "
+    "say how.";
 constexpr std::string_view kNoLora = "Adapters are not supported; merge them into the checkpoint.";
 constexpr std::string_view kNoSpeculation = "There is no speculative decoding; leave it out.";
 constexpr std::string_view kConfig = "Change the model's config.json.";
@@ -46,16 +49,13 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"-mu,--model-url", kLlamaCpp, {}, kLocal},
     {"--trust-remote-code", kBoth, {}, "Code of a checkpoint is never run; leave it out."},
     {"--quantization,-q", kBoth, {}, "The checkpoint declares its format; leave it out."},
-    {"--task,--runner,--convert,--is-embedding", kBoth, {}, "Models generate text; leave it out."},
+    {"--task,--runner,--convert,--is-embedding", kBoth, {}, kEmbeds},
     {"--hf-overrides,--json-model-override-args", kBoth, {}, kConfig},
     {"--rope-scaling,--rope-theta,--disable-sliding-window", kBoth, {}, kConfig},
     {"--rope-freq-base,--rope-freq-scale,--override-kv,--rope-scale", kLlamaCpp, {}, kConfig},
     {"--model-impl", kVllm, {}, kNoSuchMode},
-    {"--embeddings,--embedding,--reranking,--rerank,--pooling",
-     kLlamaCpp,
-     {},
-     "Models generate text; leave it out."},
-    {"--override-pooler-config,--pooler-config", kVllm, {}, "Models generate text; leave it out."},
+    {"--embeddings,--embedding,--reranking,--rerank", kLlamaCpp, {}, kEmbeds},
+    {"--override-pooler-config,--pooler-config", kVllm, {}, "Use --pooling last or mean."},
     {"--enable-lora,--lora-modules,--max-loras,--max-lora-rank,--lora-paths", kBoth, {}, kNoLora},
     {"--lora-dtype,--max-cpu-loras,--fully-sharded-loras,--enable-lora-bias", kVllm, {}, kNoLora},
     {"--enable-prompt-adapter,--prompt-adapters,--lora-extra-vocab-size", kVllm, {}, kNoLora},

@@ -20,6 +20,7 @@
 #include "halley/cli/file_limit.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/named_model.h"
+#include "halley/cli/pooling_options.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/cli/serve_checks.h"
 #include "halley/cli/serve_signals.h"
@@ -61,6 +62,7 @@ struct ServeOptions {
   std::vector<std::string> model_names;
   std::string chat_template;
   AnswerParsers parsers;
+  PoolingOptions pooling;
   int64_t answer_bytes_max = 0;
   int64_t constraint_bytes_max = AppConfig{}.constraint_bytes_max;
   ResponseStoreLimits stored_responses = {.num_responses_max = 0, .bytes_max = size_t{64} << 20};
@@ -253,14 +255,17 @@ void load_app(const ServeOptions& options, const std::vector<std::string>& model
               bool has_keys, ChatFormat format, std::shared_ptr<const Tokenizer> tokenizer,
               Serving& serving) {
   ServeWatch& watch = serving.watch;
+  PoolingConfig pooling = make_pooling_config(options.pooling, options.model.model, *tokenizer);
   LoadedModel& loaded = serving.loaded.emplace(load_model_files(options.model));
   AppConfig app_config = app_config_of(options, model_names, has_keys, loaded);
+  app_config.pooling = std::move(pooling);
   const std::string device = loaded.model->device_name();
   EngineConfig engine_config = engine_config_of(options);
   engine_config.on_failure = end_with_error;
   watch.observe(engine_config, precision_names_of(*loaded.model, engine_config));
   auto engine = std::make_unique<Engine>(std::move(loaded.model), tokenizer,
                                          loaded.generation.eos_token_ids, engine_config);
+  check_pooling_options(options.pooling, engine->hidden_size());
   watch.make_metrics(metrics_config_of(loaded, engine->config(), model_names.front(), device));
   watch.observe(app_config, *engine);
   serving.app = std::make_unique<OpenAiApp>(std::move(engine), std::move(tokenizer),
@@ -422,6 +427,7 @@ Run add_serve(CLI::App& parent) {
   add_scheduling_options(app, *options);
   add_http_options(app, *options);
   add_store_options(app, options->stored_responses);
+  add_pooling_options(app, options->pooling);
   app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
 the endpoints, the fields of requests and the behaviour under load.
 Examples:

@@ -44,6 +44,19 @@ TEST(SlotImage, RejectsListsThatAreTooLong) {
   EXPECT_NO_THROW(write_slot_image(choice, {}, {}, *image));
 }
 
+TEST(SlotImage, RejectsWhatTheHostAloneCanDo) {
+  SlotImage image;
+  TokenChoice choice;
+  choice.params.dry_multiplier = 0.8;
+  EXPECT_THROW(write_slot_image(choice, {}, {}, image), UnsupportedError);
+  choice.params.dry_penalty_last_n = 0;  // no DRY
+  EXPECT_NO_THROW(write_slot_image(choice, {}, {}, image));
+  choice.params.xtc_probability = 0.5;
+  EXPECT_THROW(write_slot_image(choice, {}, {}, image), UnsupportedError);
+  choice.params.xtc_threshold = 0.6;  // no XTC
+  EXPECT_NO_THROW(write_slot_image(choice, {}, {}, image));
+}
+
 TEST(ChoiceRecord, SaysWhatWasAskedFor) {
   ChoiceRecord record = {.token_id = 4, .status = 0, .num_top = -1};
   EXPECT_EQ(to_chosen_token(record).token.token_id, 4);

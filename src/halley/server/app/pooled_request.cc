@@ -34,6 +34,18 @@ const char* prefix_of(ApiEndpoint endpoint) {
   }
 }
 
+/// The field with the texts, of which a request may have many.
+const char* texts_field(ApiEndpoint endpoint) {
+  switch (endpoint) {
+    case ApiEndpoint::kRerank:
+      return "documents";
+    case ApiEndpoint::kScore:
+      return "text_2";
+    default:
+      return "input";
+  }
+}
+
 double yes_share(std::span<const float> yes_and_no) {
   return 1 / (1 + std::exp(double{yes_and_no[1]} - double{yes_and_no[0]}));
 }
@@ -117,7 +129,6 @@ void PooledRequest::tokenize() {
   const std::vector<std::string>& queries = request_.pooling.queries;
   const std::vector<std::string>& documents = request_.pooling.documents;
   const char* const first = endpoint_ == ApiEndpoint::kRerank ? "query" : "text_1";
-  const char* const second = endpoint_ == ApiEndpoint::kRerank ? "documents" : "text_2";
   if (is_yes_no()) return add_pairs(*context_.config.pooling.yes_no);
   for (size_t i = 0; i < request_.prompts.size(); ++i) {
     const std::string param = request_.prompts.size() == 1 ? "input" : str("input[", i, "]");
@@ -128,6 +139,7 @@ void PooledRequest::tokenize() {
     }
   }
   for (const std::string& query : queries) add_text(query, first);
+  const char* const second = texts_field(endpoint_);
   for (size_t i = 0; i < documents.size(); ++i) add_text(documents[i], str(second, "[", i, "]"));
 }
 
@@ -142,7 +154,7 @@ void PooledRequest::add_text(const std::string& text, const std::string& param) 
 // The template writes special tokens itself.
 void PooledRequest::add_pairs(const YesNoScoring& scoring) {
   const ApiPooling& pooling = request_.pooling;
-  const char* const documents = endpoint_ == ApiEndpoint::kRerank ? "documents" : "text_2";
+  const char* const documents = texts_field(endpoint_);
   for (size_t i = 0; i < pooling.documents.size(); ++i) {
     const std::string& query = pooling.queries[pooling.queries.size() == 1 ? 0 : i];
     const std::string param = str(documents, "[", i, "]");
@@ -180,7 +192,7 @@ void PooledRequest::reserve_memory() {
   const int64_t num_queued_max = context_.engine->config().max_num_queued;
   const auto num_sequences = static_cast<int64_t>(prompts_.size());
   if (num_sequences > num_queued_max) {
-    const char* const param = endpoint_ == ApiEndpoint::kEmbeddings ? "input" : "documents";
+    const char* const param = texts_field(endpoint_);
     throw invalid_field(param, str(param, ": expected at most ", num_queued_max,
                                    " texts, the length of the queue, got ", num_sequences, "."));
   }

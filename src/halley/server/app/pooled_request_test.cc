@@ -131,6 +131,10 @@ TEST(Embeddings, SayWhatIsWrong) {
               HasSubstr("input: expected at most 2 texts, the length of the queue, got 3"));
   EXPECT_THAT(error(R"({"input": "a", "model": "none"})"), HasSubstr("404"));
   EXPECT_THAT(error(R"({"inputs": "a"})"), HasSubstr("Did you mean 'input'?"));
+  EXPECT_THAT(error_of(app, "/v1/score", R"({"text_1": "a", "text_2": ["b", "c"]})"),
+              HasSubstr("400 \"text_2\" null text_2: expected at most 2 texts"));
+  EXPECT_THAT(error_of(app, "/v1/rerank", R"({"query": "a", "documents": ["b", "aaaaaaaaa"]})"),
+              HasSubstr("400 \"documents[1]\" \"context_length_exceeded\""));
   app->start_draining();
   EXPECT_THAT(error(R"({"input": "a"})"), HasSubstr("503"));
 }

@@ -206,6 +206,7 @@ OrderedJson operation_json(const ApiOperation& operation) {
     out["responses"]["400"] = error_answer("The request is wrong; param names the field");
     out["responses"]["404"] = error_answer("No such model");
     out["responses"]["503"] = error_answer("Overloaded, or shutting down: see Retry-After");
+    out["responses"]["504"] = error_answer("The request's time has passed");
   }
   if (operation.is_open) {
     out["security"] = OrderedJson::array();

@@ -40,7 +40,8 @@ function rangeInWords(schema) {
   if (own.minimum !== undefined) words.push(`at least ${own.minimum}`);
   if (own.exclusiveMinimum !== undefined) words.push(`above ${own.exclusiveMinimum}`);
   if (own.maximum !== undefined) words.push(`at most ${own.maximum}`);
-  return words.join(", ");
+  const text = words.join(", ");
+  return text && `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
 // A row for each member, and below it those of the object, or list of objects, that it is.
