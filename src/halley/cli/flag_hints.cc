@@ -48,7 +48,7 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"-hf,--hf-repo,-hff,--hf-file", kLlamaCpp, {}, kNamed},
     {"-mu,--model-url", kLlamaCpp, {}, kLocal},
     {"--trust-remote-code", kBoth, {}, "Code of a checkpoint is never run; leave it out."},
-    {"--quantization,-q", kBoth, {}, "The checkpoint declares its format; leave it out."},
+    {"-q", kVllm, "--quantization", "A checkpoint that is quantized needs none."},
     {"--task,--runner,--convert,--is-embedding", kBoth, {}, kEmbeds},
     {"--hf-overrides,--json-model-override-args", kBoth, {}, kConfig},
     {"--rope-scaling,--rope-theta,--disable-sliding-window", kBoth, {}, kConfig},

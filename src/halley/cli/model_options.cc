@@ -50,7 +50,7 @@ void add_source_options(CLI::App& app, ModelOptions& options, bool downloads) {
   for (const AtLoadMethod& method : at_load_methods()) methods.emplace_back(method.name);
   app.add_option("--quantization", options.quantization,
                  "Round weights in full precision while they are loaded, without calibration; "
-                 "weight-only: activations stay as they are")
+                 "weight-only: activations stay as they are; a quantized checkpoint needs none")
       ->check(CLI::IsMember(methods));
   app.add_option(
          "--quant-override", options.quant_overrides,
