@@ -15,6 +15,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 #include "halley/core/float16.h"
 #include "halley/core/host_buffer.h"
 
@@ -214,12 +215,7 @@ class DummyWeights : public TensorSource {
   std::string description() const override { return "dummy weights"; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
 
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(
-        infos_.begin(), infos_.end(), name,
-        [](const TensorInfo& info, std::string_view key) { return info.name < key; });
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
 
   TensorView view(const TensorInfo& info) const override {
     const TensorInfo* own = find(info.name);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "halley/base/check.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 
 namespace halley {
 namespace {
@@ -44,8 +45,7 @@ std::span<float> TensorStore::f32(std::string_view name) {
 }
 
 const TensorInfo* TensorStore::find(std::string_view name) const {
-  const auto it = std::lower_bound(infos_.begin(), infos_.end(), name, comes_before);
-  return it != infos_.end() && it->name == name ? &*it : nullptr;
+  return find_sorted(infos_, name);
 }
 
 TensorView TensorStore::view(const TensorInfo& info) const {

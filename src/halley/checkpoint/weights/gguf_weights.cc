@@ -14,6 +14,7 @@
 #include "halley/checkpoint/gguf/architecture.h"
 #include "halley/checkpoint/gguf/gguf_file.h"
 #include "halley/checkpoint/gguf/mapped_gguf.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 
 namespace halley {
 namespace {
@@ -49,12 +50,7 @@ class GgufWeights : public TensorSource {
   std::string description() const override { return description_; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
 
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(
-        infos_.begin(), infos_.end(), name,
-        [](const TensorInfo& info, std::string_view key) { return info.name < key; });
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
 
   TensorView view(const TensorInfo& info) const override {
     const size_t index = index_of(info);

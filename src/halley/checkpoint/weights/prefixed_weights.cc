@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 
 namespace halley {
 namespace {
@@ -22,12 +23,7 @@ class PrefixedWeights final : public TensorSource {
 
   std::string description() const override { return source_->description(); }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(
-        infos_.begin(), infos_.end(), name,
-        [](const TensorInfo& info, std::string_view key) { return info.name < key; });
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
   TensorView view(const TensorInfo& info) const override { return source_->view(own(info)); }
   void release(const TensorInfo& info) const override { source_->release(own(info)); }
 

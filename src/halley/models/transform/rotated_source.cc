@@ -8,6 +8,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 #include "halley/checkpoint/safetensors/tensor_store.h"
 #include "halley/models/transform/hadamard.h"
 #include "halley/models/transform/layer_tensors.h"
@@ -57,12 +58,7 @@ class RotatedSource : public TensorSource {
 
   std::string description() const override { return source_.description(); }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(
-        infos_.begin(), infos_.end(), name,
-        [](const TensorInfo& info, std::string_view wanted) { return info.name < wanted; });
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
 
   TensorView view(const TensorInfo& info) const override {
     const auto change = changes_.find(info.name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
+
 namespace halley {
 
 OverlaySource::OverlaySource(const TensorSource& front, const TensorSource& back,
@@ -16,10 +18,7 @@ OverlaySource::OverlaySource(const TensorSource& front, const TensorSource& back
 }
 
 const TensorInfo* OverlaySource::find(std::string_view name) const {
-  const auto it = std::lower_bound(
-      infos_.begin(), infos_.end(), name,
-      [](const TensorInfo& info, std::string_view wanted) { return info.name < wanted; });
-  return it != infos_.end() && it->name == name ? &*it : nullptr;
+  return find_sorted(infos_, name);
 }
 
 TensorView OverlaySource::view(const TensorInfo& info) const {

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/quant/base/stored_weight.h"
 
@@ -44,10 +45,7 @@ class TensorsInMemory : public TensorSource {
 
   std::string description() const override { return "tensors"; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(infos_.begin(), infos_.end(), name, comes_before);
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
   TensorView view(const TensorInfo& info) const override {
     return {data_.at(info.name).data() + 1, info.dtype, info.shape};
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/checkpoint/safetensors/sorted_tensors.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/stored_weight.h"
@@ -54,10 +55,7 @@ class MemoryTensors : public TensorSource {
 
   std::string description() const override { return "model"; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
-  const TensorInfo* find(std::string_view name) const override {
-    const auto it = std::lower_bound(infos_.begin(), infos_.end(), name, before);
-    return it != infos_.end() && it->name == name ? &*it : nullptr;
-  }
+  const TensorInfo* find(std::string_view name) const override { return find_sorted(infos_, name); }
   TensorView view(const TensorInfo& info) const override {
     return {data_.at(info.name).data() + 1, info.dtype, info.shape};
   }
