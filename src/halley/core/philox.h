@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace halley {
@@ -28,17 +29,23 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-/// The 64 random bits number `index` of the stream `seed`.
-constexpr uint64_t random_bits(uint64_t seed, uint64_t index) {
+/// Half 0 or 1 of the block number `index` of the stream `seed`: 64 random bits each.
+constexpr uint64_t random_half(uint64_t seed, uint64_t index, size_t half) {
   const auto block =
       philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  return uint64_t{block[1]} << 32 | block[0];
+  return uint64_t{block[2 * half + 1]} << 32 | block[2 * half];
+}
+
+/// The 64 random bits number `index` of the stream `seed`.
+constexpr uint64_t random_bits(uint64_t seed, uint64_t index) {
+  return random_half(seed, index, 0);
 }
 
 /// Uniform in [0, 1), a multiple of 2^-53.
+constexpr double uniform_of(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 constexpr double random_uniform(uint64_t seed, uint64_t index) {
-  return static_cast<double>(random_bits(seed, index) >> 11) * 0x1p-53;
+  return uniform_of(random_bits(seed, index));
 }
 
 }  // namespace halley

@@ -38,7 +38,8 @@ class DenseRows {
   int64_t N() const { return view_.shape[0]; }
   int64_t K() const { return view_.shape[1]; }
 
-  /// Inputs [k_begin, k_begin + out.size()) of row n.
+  /// Inputs [k_begin, k_begin + out.size()) of row n. A loop for each type: all weights of a model
+  /// pass here twice while it is loaded.
   void read(int64_t n, int64_t k_begin, std::span<float> out) const {
     const std::byte* from = view_.data + (n * K() + k_begin) * (bits_of(view_.dtype) / 8);
     const auto count = static_cast<int64_t>(out.size());

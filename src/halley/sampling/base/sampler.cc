@@ -1,7 +1,6 @@
 #include "halley/sampling/base/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -158,12 +157,9 @@ void Sampler::keep_top_p(std::vector<SampleCandidate>& candidates) const {
 // Uses the half of the token's random block that the draw leaves.
 bool Sampler::draws_xtc() const {
   if (!has_xtc(params())) return false;
-  const auto index = static_cast<uint64_t>(num_output_tokens_);
-  const std::array<uint32_t, 4> block =
-      philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
-                 {static_cast<uint32_t>(choice_.seed), static_cast<uint32_t>(choice_.seed >> 32)});
-  const uint64_t bits = uint64_t{block[3]} << 32 | block[2];
-  return static_cast<double>(bits >> 11) * 0x1p-53 < params().xtc_probability;
+  const uint64_t bits =
+      random_half(choice_.seed, static_cast<uint64_t>(num_output_tokens_), /*half=*/1);
+  return uniform_of(bits) < params().xtc_probability;
 }
 
 // `max` is the largest score.
