@@ -13,18 +13,16 @@
 #include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
+#include "halley/cuda/moe/testing/grouped_slots.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/testing/rounding.h"
-#include "halley/kernels/activation/testing/activation_reference.h"
 
 namespace halley::cuda {
 namespace {
 
 // Error of f32 accumulators of the tensor cores, in parts of the sum of magnitudes.
 constexpr double kSumError = 5e-5;
-// |f'| of the activations is at most this.
-constexpr double kSlopeMax = 1.15;
 constexpr GroupedKind kKinds[] = {
     GroupedKind::kU4S8,  GroupedKind::kU4GroupS8, GroupedKind::kU4F16, GroupedKind::kU4Bf16,
     GroupedKind::kU8F16, GroupedKind::kU8Bf16,    GroupedKind::kS8,    GroupedKind::kE4m3};
@@ -128,9 +126,7 @@ class TestWeight {
   std::unique_ptr<DeviceArray<float>> device_scales_, device_offsets_;
 };
 
-struct Sum {
-  double value = 0, error = 0;
-};
+using Sum = GroupedSum;
 
 /// Operands of a case in device memory, and what they are.
 class OnDevice {
@@ -142,8 +138,8 @@ class OnDevice {
         stream_(stream),
         y_dtype_(has_scales(kind) ? y_dtype : input_dtype(kind)),
         x_(input_dtype(kind), num_rows(), shape.K, (shape.K + 15) / 16 * 16 - shape.K + 16),
-        begin_(begins()),
-        slot_row_(slot_rows()),
+        begin_(slot_begins(shape.group_sizes)),
+        slot_row_(random_slot_rows(shape.num_slots())),
         y_(y_dtype_, shape.num_slots(), shape.N, shape.N % 8 == 0 ? 16 : 3),
         begin_on_device_(begin_),
         slot_row_on_device_(slot_row_) {
@@ -219,7 +215,8 @@ class OnDevice {
           for (int64_t h = 0; h < shape_.num_halves(); ++h) {
             sums[h] = sum_of(row, e * shape_.num_halves() + h, n);
           }
-          const Sum expected = finished(sums[0], sums[1]);
+          const Sum expected =
+              behind_epilogue(shape_.epilogue, Activation::kSilu, sums[0], sums[1]);
           ASSERT_NEAR(y[static_cast<size_t>(slot * shape_.N + n)], expected.value,
                       expected.error + half_step_of(y_dtype_) * std::fabs(expected.value) + 1e-6)
               << "expert " << e << " slot " << slot << " output " << n;
@@ -229,19 +226,8 @@ class OnDevice {
   }
 
  private:
-  int64_t num_rows() const { return shape_.is_gathered ? 11 : shape_.num_slots(); }
+  int64_t num_rows() const { return shape_.is_gathered ? kGatheredRows : shape_.num_slots(); }
 
-  std::vector<int32_t> begins() const {
-    std::vector<int32_t> begin = {0};
-    for (const int32_t size : shape_.group_sizes) begin.push_back(begin.back() + size);
-    return begin;
-  }
-  std::vector<int32_t> slot_rows() const {
-    std::mt19937 random(8);
-    std::vector<int32_t> rows(static_cast<size_t>(shape_.num_slots()));
-    for (int32_t& row : rows) row = static_cast<int32_t>(random() % 11);
-    return rows;
-  }
   /// The weight of a half, and its first output there.
   std::pair<const TestWeight*, int64_t> half(int64_t i) const {
     if (!shape_.is_joined || shape_.num_halves() == 1)
@@ -271,15 +257,6 @@ class OnDevice {
     sum.value += bias;
     sum.error = kSumError * (sum.error + std::fabs(bias));
     return sum;
-  }
-
-  Sum finished(Sum first, Sum second) const {
-    if (shape_.epilogue == GroupedEpilogue::kNone) return first;
-    const double value = activation_reference(Activation::kSilu, first.value);
-    const double error = kSlopeMax * first.error + 4e-6 * std::max(1.0, std::fabs(value));
-    if (shape_.epilogue == GroupedEpilogue::kActivation) return {value, error};
-    return {value * second.value,
-            error * (std::fabs(second.value) + second.error) + std::fabs(value) * second.error};
   }
 
   const GroupedCase& shape_;

@@ -15,6 +15,7 @@
 #include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/library/halley_kernels.h"
 #include "halley/cuda/library/halley_kernels_cpp.h"
+#include "halley/cuda/library/testing/kernels_views.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
 
@@ -23,29 +24,10 @@ namespace {
 using halley::DeviceArray;
 using halley::DeviceMatrix;
 using halley::DType;
+using halley::view_of;
 using ::testing::HasSubstr;
 
 constexpr double kSumError = 1e-4;  // of f32 accumulators, in parts of the sum of magnitudes
-
-halley_kernels_dtype dtype_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return HALLEY_KERNELS_F16;
-    case DType::kBf16:
-      return HALLEY_KERNELS_BF16;
-    case DType::kI8:
-      return HALLEY_KERNELS_S8;
-    case DType::kF8E4M3:
-      return HALLEY_KERNELS_E4M3;
-    default:
-      return HALLEY_KERNELS_F32;
-  }
-}
-
-halley_kernels_matrix view_of(const DeviceMatrix& matrix) {
-  const halley::Matrix view = matrix.matrix();
-  return {view.data, dtype_of(view.dtype), view.num_rows, view.num_cols, view.row_stride};
-}
 
 /// A random weight of a kind: its arrays, and its numbers [N, K] as x of `x_dtype` meets them.
 struct TestWeight {

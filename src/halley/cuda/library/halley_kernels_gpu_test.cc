@@ -12,6 +12,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/library/halley_kernels.h"
 #include "halley/cuda/library/halley_kernels_cpp.h"
+#include "halley/cuda/library/testing/kernels_views.h"
 #include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
@@ -25,22 +26,12 @@ using ::testing::HasSubstr;
 using halley::DeviceArray;
 using halley::DeviceMatrix;
 using halley::DType;
+using halley::view_of;
 
 halley_kernels_kind kind_of(MixedKind kind) {
   if (kind == MixedKind::kU8F16) return HALLEY_KERNELS_W8A16_F16;
   if (kind == MixedKind::kU8Bf16) return HALLEY_KERNELS_W8A16_BF16;
   return static_cast<halley_kernels_kind>(kind);
-}
-
-halley_kernels_dtype dtype_of(DType dtype) {
-  if (dtype == DType::kF16) return HALLEY_KERNELS_F16;
-  if (dtype == DType::kBf16) return HALLEY_KERNELS_BF16;
-  return dtype == DType::kI8 ? HALLEY_KERNELS_S8 : HALLEY_KERNELS_F32;
-}
-
-halley_kernels_matrix view_of(const DeviceMatrix& matrix) {
-  const halley::Matrix view = matrix.matrix();
-  return {view.data, dtype_of(view.dtype), view.num_rows, view.num_cols, view.row_stride};
 }
 
 halley_kernels_source source_of(const RandomWeight& weight) {

@@ -10,18 +10,16 @@
 #include "halley/base/str.h"
 #include "halley/cuda/moe/grouped_gemm.h"
 #include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/moe/testing/grouped_slots.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/testing/rounding.h"
-#include "halley/kernels/activation/testing/activation_reference.h"
 
 namespace halley::cuda {
 namespace {
 
 // f32 sums of the tensor cores, in parts of the sum of magnitudes.
 constexpr double kSumError = 5e-5;
-// |f'| of the activations is at most this.
-constexpr double kSlopeMax = 1.15;
 
 struct GroupedCase {
   std::vector<int32_t> group_sizes;
@@ -45,9 +43,7 @@ std::ostream& operator<<(std::ostream& out, const GroupedCase& shape) {
              << (shape.is_gathered ? ", gathered" : "");
 }
 
-struct Sum {
-  double value = 0, error = 0;
-};
+using Sum = GroupedSum;
 
 /// Operands of a case in device memory, and what they are.
 class OnDevice {
@@ -57,8 +53,8 @@ class OnDevice {
         dtype_(dtype),
         stream_(stream),
         x_(dtype, num_rows(), shape.K, gap(shape.K)),
-        begin_(begins()),
-        slot_row_(slot_rows()),
+        begin_(slot_begins(shape.group_sizes)),
+        slot_row_(random_slot_rows(shape.num_slots())),
         weights_(dtype, shape.num_experts() * shape.num_halves() * shape.N, shape.K, gap(shape.K)),
         biases_(DType::kF32, shape.num_experts() * shape.num_halves(), shape.N),
         y_(dtype, shape.num_slots(), shape.N, shape.N % 8 == 0 ? 16 : 3),
@@ -101,7 +97,8 @@ class OnDevice {
                 sum_of(x.data() + row * shape_.K, w.data() + (matrix * shape_.N + n) * shape_.K,
                        shape_.has_bias ? bias[static_cast<size_t>(matrix * shape_.N + n)] : 0.0f);
           }
-          const Sum expected = finished(sums[0], sums[1]);
+          const Sum expected =
+              behind_epilogue(shape_.epilogue, shape_.activation, sums[0], sums[1]);
           ASSERT_NEAR(y[static_cast<size_t>(slot * shape_.N + n)], expected.value,
                       expected.error + half_step_of(dtype_) * std::fabs(expected.value) + 1e-6)
               << "expert " << e << " slot " << slot << " output " << n;
@@ -113,19 +110,8 @@ class OnDevice {
  private:
   /// Rows at multiples of 16 bytes.
   static int64_t gap(int64_t K) { return (K + 7) / 8 * 8 - K + 8; }
-  int64_t num_rows() const { return shape_.is_gathered ? 11 : shape_.num_slots(); }
+  int64_t num_rows() const { return shape_.is_gathered ? kGatheredRows : shape_.num_slots(); }
 
-  std::vector<int32_t> begins() const {
-    std::vector<int32_t> begin = {0};
-    for (const int32_t size : shape_.group_sizes) begin.push_back(begin.back() + size);
-    return begin;
-  }
-  std::vector<int32_t> slot_rows() const {
-    std::mt19937 random(8);
-    std::vector<int32_t> rows(static_cast<size_t>(shape_.num_slots()));
-    for (int32_t& row : rows) row = static_cast<int32_t>(random() % 11);
-    return rows;
-  }
   template <typename T>
   DeviceArray<const T*> addresses(ConstMatrix matrix, int64_t rows_each) const {
     const int64_t count = shape_.num_experts() * shape_.num_halves();
@@ -146,15 +132,6 @@ class OnDevice {
     }
     sum.error *= kSumError;
     return sum;
-  }
-
-  Sum finished(Sum first, Sum second) const {
-    if (shape_.epilogue == GroupedEpilogue::kNone) return first;
-    const double value = activation_reference(shape_.activation, first.value);
-    const double error = kSlopeMax * first.error + 4e-6 * std::max(1.0, std::fabs(value));
-    if (shape_.epilogue == GroupedEpilogue::kActivation) return {value, error};
-    return {value * second.value,
-            error * (std::fabs(second.value) + second.error) + std::fabs(value) * second.error};
   }
 
   const GroupedCase& shape_;
