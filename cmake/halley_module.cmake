@@ -45,6 +45,7 @@ function(halley_module)
     add_library(${target} STATIC ${M_SRCS})
     set(public PUBLIC)
     target_link_libraries(${target} PRIVATE halley_settings)
+    halley_compile_sanitized(${target})
     if(HALLEY_HAS_CUDA AND (M_CUDA_SRCS OR M_CUDA_DEPS))
       target_compile_definitions(${target} PRIVATE HALLEY_HAS_CUDA)
     endif()
@@ -83,15 +84,24 @@ function(halley_module)
 endfunction()
 
 # Compiles every header of the module alone, so that none leans on what its includer happened to
-# include. "-inl.h" files are compiled once per SIMD target by their includer and are left out.
+# include. The .cc file of the same name does that where its first line of code includes the header.
+# "-inl.h" files are compiled once per SIMD target by their includer and are left out.
 function(halley_check_headers target name)
   file(GLOB headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.h")
   list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE unchecked)
   list(REMOVE_ITEM headers ${unchecked})
+  get_target_property(compiled ${target} SOURCES)
+  list(TRANSFORM compiled PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   set(sources "")
   foreach(header IN LISTS headers)
     get_filename_component(stem "${header}" NAME_WE)
+    if("${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cc" IN_LIST compiled)
+      file(STRINGS "${stem}.cc" first REGEX "^#" LIMIT_COUNT 1)
+      if(first STREQUAL "#include \"halley/${name}/${stem}.h\"")
+        continue()
+      endif()
+    endif()
     set(source "${CMAKE_CURRENT_BINARY_DIR}/header_checks/${stem}.cc")
     file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"halley/${name}/${stem}.h\"\n" @ONLY)
     list(APPEND sources "${source}")
@@ -134,8 +144,43 @@ function(halley_test)
   target_compile_definitions(${T_NAME} PRIVATE HALLEY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # What tests call is compiled as users run it; the tests' own code only costs time to compile.
   target_compile_options(${T_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
+  halley_compile_sanitized(${T_NAME})
   add_test(NAME ${T_NAME} COMMAND ${T_NAME} ${T_ARGS})
   set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT})
+endfunction()
+
+# The sanitized build by clang, which needs several times as long for instrumented code where it
+# optimizes it: only folders of numerics are, where the time of the tests goes. The headers that most
+# files include are compiled once for each of the two; the other builds see to it that each file
+# names its own.
+function(halley_compile_sanitized target)
+  if(NOT HALLEY_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    return()
+  endif()
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/src/halley" "${CMAKE_CURRENT_SOURCE_DIR}")
+  set(level O0)
+  if(folder MATCHES "^(core|kernels|models|quant)(/|$)")
+    set(level O1)
+  endif()
+  set(owner halley_headers_${level})
+  if(NOT TARGET ${owner})
+    set(source "${PROJECT_BINARY_DIR}/${owner}.cc")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "")
+    add_library(${owner} OBJECT EXCLUDE_FROM_ALL "${source}")
+    target_link_libraries(${owner} PRIVATE halley_settings)
+    target_compile_options(${owner} PRIVATE -${level})
+    target_precompile_headers(
+      ${owner} PRIVATE <algorithm> <atomic> <chrono> <cmath> <condition_variable> <filesystem>
+      <fstream> <functional> <map> <memory> <mutex> <optional> <random> <set> <span> <sstream>
+      <string> <string_view> <thread> <unordered_map> <variant> <vector> <nlohmann/json.hpp>)
+    if(HALLEY_BUILD_TESTS)
+      target_link_libraries(${owner} PRIVATE GTest::gmock)
+      target_precompile_headers(${owner} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    endif()
+  endif()
+  # -fPIC as the object library: programs have -fPIE.
+  target_compile_options(${target} PRIVATE -${level} -fPIC)
+  target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
 # halley_fuzzer(NAME safetensors_fuzz SRCS safetensors_fuzz.cc DEPS checkpoint/safetensors)
