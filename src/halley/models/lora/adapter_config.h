@@ -21,7 +21,7 @@ struct AdapterConfig {
   std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;
 
   int64_t rank_of(std::string_view layer) const;
-  /// What B A x is multiplied by.
+  /// B A x is multiplied by it.
   double factor_of(std::string_view layer) const;
 };
 
