@@ -29,7 +29,10 @@ constexpr std::string_view kTls = "TLS is what a proxy in front is for.";
 constexpr std::string_view kEmbeds =
     "Every model generates and gives embeddings and scores; leave it out. --pooling and --scoring "
     "say how.";
-constexpr std::string_view kNoLora = "Adapters are not supported; merge them into the checkpoint.";
+constexpr std::string_view kAdapters =
+    "Adapters of any rank, any number of them in a batch, are taken by --lora-modules NAME=FOLDER.";
+constexpr std::string_view kNoPromptAdapters =
+    "Adapters of prompts and of embeddings are not supported; merge them into the checkpoint.";
 constexpr std::string_view kNoSpeculation = "There is no speculative decoding; leave it out.";
 constexpr std::string_view kConfig = "Change the model's config.json.";
 constexpr std::string_view kNoPlugins = "Code of others is not loaded; leave it out.";
@@ -56,10 +59,11 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"--model-impl", kVllm, {}, kNoSuchMode},
     {"--embeddings,--embedding,--reranking,--rerank", kLlamaCpp, {}, kEmbeds},
     {"--override-pooler-config,--pooler-config", kVllm, {}, "Use --pooling last or mean."},
-    {"--enable-lora,--lora-modules,--max-loras,--max-lora-rank,--lora-paths", kBoth, {}, kNoLora},
-    {"--lora-dtype,--max-cpu-loras,--fully-sharded-loras,--enable-lora-bias", kVllm, {}, kNoLora},
-    {"--enable-prompt-adapter,--prompt-adapters,--lora-extra-vocab-size", kVllm, {}, kNoLora},
-    {"--lora,--lora-scaled", kLlamaCpp, {}, kNoLora},
+    {"--enable-lora,--max-loras,--max-lora-rank,--lora-paths", kBoth, {}, kAdapters},
+    {"--lora-dtype,--max-cpu-loras,--fully-sharded-loras", kVllm, {}, kAdapters},
+    {"--enable-prompt-adapter,--prompt-adapters", kVllm, {}, kNoPromptAdapters},
+    {"--lora-extra-vocab-size,--enable-lora-bias", kVllm, {}, kNoPromptAdapters},
+    {"--lora,--lora-scaled", kLlamaCpp, {}, kAdapters},
     {"--limit-mm-per-prompt,--mm-processor-kwargs,--enable-multimodal", kBoth, {}, kTextAlone},
     {"--allowed-local-media-path,--mm-processor-cache-gb,--language-model-only",
      kVllm,

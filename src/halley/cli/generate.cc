@@ -17,10 +17,12 @@
 #include "halley/cli/command.h"
 #include "halley/cli/engine_options.h"
 #include "halley/cli/interrupt.h"
+#include "halley/cli/lora_options.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/named_model.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/json/json.h"
+#include "halley/models/lora/load_adapter.h"
 
 namespace halley::cli {
 namespace {
@@ -33,6 +35,7 @@ struct GenerateOptions {
   std::vector<int32_t> prompt_ids;
   bool is_chat = false;
   std::string system, chat_template;
+  std::string adapter;  // a folder; empty: none
   bool is_json = false;
 };
 
@@ -49,6 +52,7 @@ struct Setup {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<ChatPrompt> chat;
   SamplingParams sampling;
+  std::shared_ptr<const Adapter> adapter;  // null: none
   double load_seconds = 0;
 };
 
@@ -145,7 +149,10 @@ void print_token(const Setup& setup, const TokenEvent& event, bool is_first) {
 std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
                                         const std::vector<Prompt>& prompts) {
   std::vector<GenerateRequest> requests;
-  for (const Prompt& prompt : prompts) requests.push_back({prompt.ids, setup.sampling});
+  for (const Prompt& prompt : prompts) {
+    requests.push_back(
+        {.prompt_ids = prompt.ids, .sampling = setup.sampling, .adapter = setup.adapter});
+  }
   const bool is_streaming = !setup.options.is_json && prompts.size() == 1;
   constexpr RequestId kFirstId = 1;
   bool is_first = true;
@@ -263,6 +270,10 @@ int run_generate(const GenerateOptions& options) {
   setup.sampling = make_sampling_params(options.sampling, loaded.generation);
   check_sampling_params(setup.sampling, loaded.model->shape().vocab_size);
   setup.load_seconds = loaded.load_seconds;
+  if (!options.adapter.empty()) {
+    check_takes_adapters(*loaded.model, "--lora");
+    setup.adapter = load_adapter(options.adapter, loaded.plan.config, options.adapter);
+  }
   const std::vector<Prompt> prompts = make_prompts(setup);
   const EngineConfig config = make_engine_config(setup, prompts, loaded.model->shape());
   Engine engine(std::move(loaded.model), setup.tokenizer, loaded.generation.eos_token_ids, config);
@@ -293,6 +304,7 @@ Run add_generate(CLI::App& parent) {
                "Use the chat template; without --prompt a conversation from stdin");
   app.add_option("--system", options->system, "With --chat: the system message");
   add_chat_template_option(app, options->chat_template);
+  app.add_option("--lora", options->adapter, "Folder of a LoRA adapter, with the files of PEFT");
   app.add_flag("--json", options->is_json, "One JSON object per prompt instead of text");
   add_sampling_options(app, options->sampling);
   add_num_seqs_option(app, options->engine);

@@ -18,6 +18,7 @@
 #include "halley/cli/command.h"
 #include "halley/cli/engine_options.h"
 #include "halley/cli/file_limit.h"
+#include "halley/cli/lora_options.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/named_model.h"
 #include "halley/cli/pooling_options.h"
@@ -63,6 +64,7 @@ struct ServeOptions {
   std::string chat_template;
   AnswerParsers parsers;
   PoolingOptions pooling;
+  LoraOptions lora;
   int64_t answer_bytes_max = 0;
   int64_t constraint_bytes_max = AppConfig{}.constraint_bytes_max;
   ResponseStoreLimits stored_responses = {.num_responses_max = 0, .bytes_max = size_t{64} << 20};
@@ -259,6 +261,7 @@ void load_app(const ServeOptions& options, const std::vector<std::string>& model
   LoadedModel& loaded = serving.loaded.emplace(load_model_files(options.model));
   AppConfig app_config = app_config_of(options, model_names, has_keys, loaded);
   app_config.pooling = std::move(pooling);
+  app_config.adapters = make_adapter_table(options.lora, model_names, loaded);
   const std::string device = loaded.model->device_name();
   EngineConfig engine_config = engine_config_of(options);
   engine_config.on_failure = end_with_error;
@@ -284,6 +287,7 @@ int run_serve(const ServeOptions& options) {
   // All that can be wrong without the weights is told before they are loaded.
   const auto model_dir = check_model_dir(options.model.model);
   const auto model_names = check_model_names(options.model_names, model_dir.string());
+  check_lora_options(options.lora);
   HttpServerConfig server_config = server_config_of(options);
   const bool has_keys = !server_config.api_keys.empty();
   Serving serving(options, std::move(server_config));
@@ -428,6 +432,7 @@ Run add_serve(CLI::App& parent) {
   add_http_options(app, *options);
   add_store_options(app, options->stored_responses);
   add_pooling_options(app, options->pooling);
+  add_lora_options(app, options->lora);
   app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
 the endpoints, the fields of requests and the behaviour under load.
 Examples:

@@ -91,6 +91,7 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
   try {
     check_request(request, model_.shape().vocab_size, parts_.tokenizer != nullptr);
     check_pooling(request, model_.shape());
+    check_adapter(request, model_);
   } catch (const InputError& error) {
     return {Submit::kInvalid, error.what()};
   }

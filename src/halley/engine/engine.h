@@ -74,6 +74,9 @@ struct GenerateRequest {
   /// and kAuto: in any; steps of requests with kLow alone run in the lowest. Absent: the engine's.
   std::optional<PrecisionMode> precision = {};
   Slo slo = {};  // each absent limit is the engine's
+  /// Is added to the model's linear layers for this request; null: none. Its prefixes are shared
+  /// with requests of the same adapter alone.
+  std::shared_ptr<const Adapter> adapter = {};
   /// The request generates nothing: it ends with its prompt, and `sampling` is not used. Its one
   /// event has kStop and `pooled`. Without a constraint and log probabilities of the prompt.
   std::optional<Pooling> pooling = {};

@@ -85,9 +85,13 @@ void ForwardRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
   }
   flight.num_hidden_rows = static_cast<int64_t>(step.batch.hidden_rows.size());
   HALLEY_CHECK(flight.num_hidden_rows == 0 || model_.num_stages() == 1, model_.num_stages());
-  const ForwardBatch batch = {
-      known_ids(step.batch.token_ids), step.batch.sequences, flight.rows, step.batch.precision,
-      step.batch.hidden_rows,          hidden_for(flight)};
+  const ForwardBatch batch = {.token_ids = known_ids(step.batch.token_ids),
+                              .sequences = step.batch.sequences,
+                              .logit_rows = flight.rows,
+                              .precision = step.batch.precision,
+                              .hidden_rows = step.batch.hidden_rows,
+                              .hidden = hidden_for(flight),
+                              .adapters = step.batch.adapters};
   if (model_.num_stages() > 1) {
     model_.begin(batch, cache);
   } else {

@@ -32,8 +32,9 @@ struct LiveRequest {
   const RequestId id;
   const std::optional<TimePoint> deadline;
   const NewSequence sequence;
-  const std::shared_ptr<MaskJob> constraint;  // null: none
-  std::optional<int32_t> slot = {};           // the model's, while it chooses for this sequence
+  const std::shared_ptr<MaskJob> constraint;     // null: none
+  const std::shared_ptr<const Adapter> adapter;  // null: none
+  std::optional<int32_t> slot = {};              // the model's, while it chooses for this sequence
   PrecisionDemand demand;
   /// Precision levels of the logits that wait for a choice, and of the tokens in flight.
   size_t logits_level = 0;

@@ -6,6 +6,7 @@
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/models/base/low_rank.h"
 
 namespace halley {
 namespace {
@@ -104,6 +105,13 @@ void check_pooling(const GenerateRequest& request, const ModelShape& shape) {
     throw InputError(
         str("pooling: expected token ids of 0 to ", shape.vocab_size - 1, ", got ", id));
   }
+}
+
+void check_adapter(const GenerateRequest& request, const CausalLm& model) {
+  if (request.adapter == nullptr || model.takes_adapters()) return;
+  throw InputError(str("adapter: expected none, since the model takes adapters on one CPU alone, ",
+                       "not on ", model.device_name(), " or in several ranks, got ",
+                       quote(request.adapter->name), "."));
 }
 
 Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)

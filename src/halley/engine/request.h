@@ -95,4 +95,7 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
 /// Throws InputError if the request's pooling cannot be done, or not together with the rest.
 void check_pooling(const GenerateRequest& request, const ModelShape& shape);
 
+/// Throws InputError if the request has an adapter and the model takes none.
+void check_adapter(const GenerateRequest& request, const CausalLm& model);
+
 }  // namespace halley

@@ -11,6 +11,8 @@ void StepBatch::clear(std::optional<Precision> precision) {
   hidden_rows_.clear();
   sequences_.clear();
   choices_.clear();
+  adapters_.clear();
+  has_adapters_ = false;
 }
 
 void StepBatch::add(const ScheduledSequence& scheduled, const BatchInput& input) {
@@ -19,6 +21,8 @@ void StepBatch::add(const ScheduledSequence& scheduled, const BatchInput& input)
                         .num_new_tokens = scheduled.num_rows,
                         .num_past_tokens = scheduled.num_past,
                         .page_table = scheduled.page_table});
+  adapters_.push_back(input.adapter);
+  has_adapters_ = has_adapters_ || input.adapter != nullptr;
   for (int64_t i = scheduled.num_past; i < scheduled.num_past + scheduled.num_rows; ++i) {
     const auto index = static_cast<size_t>(i);
     HALLEY_CHECK(index < input.tokens.size() || input.slot, index, input.tokens.size());

@@ -22,6 +22,7 @@ struct BatchInput {
   bool is_choice_deferred = false;
   const Pooler* pooler = nullptr;  // of a request that generates nothing: it has no slot
   Pooler::Rows pooled_rows = {};   // its rows for the pooler
+  const Adapter* adapter = nullptr;
 };
 
 /// Reuses its memory from step to step. Not thread-safe.
@@ -36,13 +37,22 @@ class StepBatch {
   void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
   RunnerStep step() const {
-    return {{token_ids_, sequences_, logit_rows_, precision_, hidden_rows_}, choices_};
+    return {{.token_ids = token_ids_,
+             .sequences = sequences_,
+             .logit_rows = logit_rows_,
+             .precision = precision_,
+             .hidden_rows = hidden_rows_,
+             .adapters = has_adapters_ ? std::span<const Adapter* const>(adapters_)
+                                       : std::span<const Adapter* const>()},
+            choices_};
   }
 
  private:
   std::vector<int32_t> token_ids_, logit_rows_, hidden_rows_;
   std::vector<BatchSequence> sequences_;
   std::vector<RowChoice> choices_;
+  std::vector<const Adapter*> adapters_;  // of each sequence
+  bool has_adapters_ = false;
   std::optional<Precision> precision_;
 };
 

@@ -54,7 +54,8 @@ void StepPipeline::launch(const StepPlan& plan, std::span<LiveRequest* const> li
     batch_.add(scheduled, {.tokens = live.request.tokens(),
                            .scored_rows = rows,
                            .slot = live.slot,
-                           .is_choice_deferred = is_deferred});
+                           .is_choice_deferred = is_deferred,
+                           .adapter = live.adapter.get()});
     if (scheduled.is_complete) live.note_logits(level.index);
     call.parts.push_back({.id = scheduled.id,
                           .num_scored_rows = rows.end - rows.begin,
@@ -72,7 +73,10 @@ void StepPipeline::launch(const StepPlan& plan, std::span<LiveRequest* const> li
 StepPipeline::Part StepPipeline::add_pooled(const ScheduledSequence& scheduled, LiveRequest& live) {
   Pooler& pooler = *live.pooler;
   const Pooler::Rows rows = pooler.ask(scheduled.num_past, scheduled.num_rows);
-  batch_.add(scheduled, {.tokens = live.request.tokens(), .pooler = &pooler, .pooled_rows = rows});
+  batch_.add(scheduled, {.tokens = live.request.tokens(),
+                         .pooler = &pooler,
+                         .pooled_rows = rows,
+                         .adapter = live.adapter.get()});
   Part part = {.id = scheduled.id};
   const bool needs_hidden = pooler.pooling().needs_hidden_states();
   (needs_hidden ? part.num_pooled_hidden : part.num_pooled_logits) = rows.end - rows.begin;

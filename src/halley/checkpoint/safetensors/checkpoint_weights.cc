@@ -80,8 +80,8 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-std::unique_ptr<TensorSource> open_single(const fs::path& model_dir, const fs::path& path) {
-  auto weights = std::make_unique<CheckpointWeights>(model_dir.string());
+std::unique_ptr<TensorSource> open_single(const std::string& description, const fs::path& path) {
+  auto weights = std::make_unique<CheckpointWeights>(description);
   MappedFile file = MappedFile::open(path);
   SafetensorsHeader header = parse_safetensors(file.bytes(), path.string());
   weights->add(std::move(file), std::move(header));
@@ -180,12 +180,12 @@ std::unique_ptr<TensorSource> open_other(const fs::path& model_dir) {
     if (other == nullptr && is_other_weight_file(name)) other = &name;
   }
   if (candidates.size() == 1 && candidates[0].starts_with("adapter_model")) {
-    throw UnsupportedError(str(model_dir.string(), ": expected a model's weights, got only ",
-                               halley::quote(candidates[0]),
-                               ", an adapter. Merge it into its base model first."));
+    throw UnsupportedError(str(
+        model_dir.string(), ": expected a model's weights, got only ", halley::quote(candidates[0]),
+        ", an adapter. Load its base model, and the adapter with --lora-modules."));
   }
   if (candidates.size() == 1 && !is_one_of_several_shards(candidates[0])) {
-    return open_single(model_dir, model_dir / candidates[0]);
+    return open_single(model_dir.string(), model_dir / candidates[0]);
   }
   if (!candidates.empty()) {
     throw CheckpointError(str(model_dir.string(), ": expected ", kSingleName, " or ", kIndexName,
@@ -205,8 +205,13 @@ std::unique_ptr<TensorSource> open_other(const fs::path& model_dir) {
 
 }  // namespace
 
+std::unique_ptr<TensorSource> open_safetensors_file(const fs::path& path) {
+  return open_single(path.string(), path);
+}
+
 std::unique_ptr<TensorSource> open_checkpoint_weights(const fs::path& model_dir) {
-  if (is_file(model_dir / kSingleName)) return open_single(model_dir, model_dir / kSingleName);
+  if (is_file(model_dir / kSingleName))
+    return open_single(model_dir.string(), model_dir / kSingleName);
   if (is_file(model_dir / kIndexName)) return open_shards(model_dir, model_dir / kIndexName);
   return open_other(model_dir);
 }

@@ -136,7 +136,7 @@ TEST_F(OpenWeights, SaysWhatOtherWeightsToConvert) {
   write("model.Q4_K_M.gguf", "x");
   EXPECT_THAT(error<UnsupportedError>(), HasSubstr("model.Q4_K_M.gguf"));
   write("adapter_model.safetensors", make_file({"a"}, 'x'));
-  EXPECT_THAT(error<UnsupportedError>(), HasSubstr("Merge it into its base model"));
+  EXPECT_THAT(error<UnsupportedError>(), HasSubstr("the adapter with --lora-modules"));
 }
 
 TEST_F(OpenWeights, RejectsADirectoryWithoutWeights) {

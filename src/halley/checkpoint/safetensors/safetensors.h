@@ -35,6 +35,9 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
 /// Throws CheckpointError, or UnsupportedError where there are only other kinds of weight files.
 std::unique_ptr<TensorSource> open_checkpoint_weights(const std::filesystem::path& model_dir);
 
+/// Opens one file: an adapter's weights. Throws CheckpointError as parse_safetensors().
+std::unique_ptr<TensorSource> open_safetensors_file(const std::filesystem::path& path);
+
 /// Tensors of the given names, types and shapes with small pseudo-random values, deterministic, in
 /// little memory: those of a type share one block of data. Tensors with "scale" in their name hold
 /// numbers above zero, with "zeros" what fits such scales. num_bytes of the infos is filled in.

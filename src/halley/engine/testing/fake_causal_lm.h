@@ -14,6 +14,7 @@
 #include "halley/base/check.h"
 #include "halley/core/philox.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/models/base/low_rank.h"
 
 namespace halley {
 
@@ -56,6 +57,8 @@ class FakeCausalLm : public CausalLm {
         logits_of_(std::move(logits_of)) {}
 
   static constexpr int32_t kLowId = 1 << 20;
+  /// Plus an adapter's id, it stands behind the tokens that FakeLogits gets of a sequence with one.
+  static constexpr int32_t kAdapterId = 1 << 21;
   static constexpr int64_t kHiddenSize = 3;
 
   /// The hidden state of the last of these tokens, as the model gives it.
@@ -67,12 +70,15 @@ class FakeCausalLm : public CausalLm {
 
   const ModelShape& shape() const override { return shape_; }
   std::vector<PrecisionLevel> precision_levels(KvDType) const override { return levels; }
+  bool takes_adapters() const override { return has_adapters; }
 
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override {
     if (on_forward) on_forward(batch);
     check_batch(batch, cache, logits);
     size_t next_logit_row = 0, next_hidden_row = 0;
-    for (const BatchSequence& sequence : batch.sequences) {
+    for (size_t index = 0; index < batch.sequences.size(); ++index) {
+      const BatchSequence& sequence = batch.sequences[index];
+      const Adapter* adapter = batch.adapters.empty() ? nullptr : batch.adapters[index];
       write(batch, cache, sequence);
       for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
         if (next_hidden_row < batch.hidden_rows.size() &&
@@ -91,6 +97,7 @@ class FakeCausalLm : public CausalLm {
         for (int64_t position = 0; position < num_tokens; ++position) {
           if (is_low(cache, sequence, position)) tokens[static_cast<size_t>(position)] += kLowId;
         }
+        if (adapter != nullptr) tokens.push_back(kAdapterId + static_cast<int32_t>(adapter->id));
         logits_of_(tokens, {logits.row<float>(static_cast<int64_t>(next_logit_row)),
                             static_cast<size_t>(shape_.vocab_size)});
         ++next_logit_row;
@@ -116,6 +123,7 @@ class FakeCausalLm : public CausalLm {
 
   std::function<void(const ForwardBatch&)> on_forward;  // may throw
   std::vector<PrecisionLevel> levels = {};
+  bool has_adapters = true;
 
  private:
   void check_batch(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) const {

@@ -103,6 +103,7 @@ class FakeStepRunner final : public StepRunner {
   struct Step {
     std::vector<std::pair<int32_t, Slot>> starts = {};
     std::vector<int32_t> token_ids = {}, logit_rows = {}, hidden_rows = {};
+    std::vector<const Adapter*> adapters = {};
     std::vector<BatchSequence> sequences = {};
     std::vector<std::vector<int32_t>> page_tables = {};
     std::vector<RowChoice> choices = {};
@@ -154,6 +155,7 @@ class FakeStepRunner final : public StepRunner {
     }
     copy.choices.assign(step.choices.begin(), step.choices.end());
     copy.layers.assign(cache.layers.begin(), cache.layers.end());
+    copy.adapters.assign(batch.adapters.begin(), batch.adapters.end());
     copy.precision = batch.precision;
     return copy;
   }
@@ -173,11 +175,12 @@ class FakeStepRunner final : public StepRunner {
     const auto num_hidden_rows = static_cast<int64_t>(step.hidden_rows.size());
     step.hidden.resize(step.hidden_rows.size() * static_cast<size_t>(FakeCausalLm::kHiddenSize));
     has_failed_ = true;
-    model_.forward({step.token_ids, step.sequences, wanted, step.precision, step.hidden_rows,
-                    f32_matrix(step.hidden.data(), num_hidden_rows, FakeCausalLm::kHiddenSize)},
-                   {step.layers},
-                   f32_matrix(logits.data(), static_cast<int64_t>(wanted.size()),
-                              static_cast<int64_t>(vocab_size)));
+    model_.forward(
+        {step.token_ids, step.sequences, wanted, step.precision, step.hidden_rows,
+         f32_matrix(step.hidden.data(), num_hidden_rows, FakeCausalLm::kHiddenSize), step.adapters},
+        {step.layers},
+        f32_matrix(logits.data(), static_cast<int64_t>(wanted.size()),
+                   static_cast<int64_t>(vocab_size)));
     has_failed_ = false;
     const auto logits_of = [&](int32_t row) {
       const auto index = static_cast<size_t>(std::distance(rows.begin(), rows.find(row)));

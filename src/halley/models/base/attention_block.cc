@@ -1,6 +1,7 @@
 #include "halley/kernels/attention/attention.h"
 #include "halley/kernels/norm/norm.h"
 #include "halley/models/base/decoder_step.h"
+#include "halley/models/base/low_rank.h"
 #include "halley/models/base/rank_sums.h"
 
 namespace halley {
@@ -28,6 +29,7 @@ void compute_angles(ExecContext& context, const DecoderConfig& config,
 void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,
                 Matrix y) {
   op.run(step.context, x, y);
+  if (!step.batch.adapters.empty()) add_low_rank(step, spec, x, y);
   if (step.observer != nullptr) step.observer->on_linear(spec, op, x, y);
 }
 

@@ -21,6 +21,8 @@ struct KvCacheView {
   std::span<const KvLayerView> layers;
 };
 
+struct Adapter;
+
 /// One step's work. Rows of the batch are tokens; a sequence's tokens are consecutive.
 struct ForwardBatch {
   std::span<const int32_t> token_ids;        // [M]
@@ -32,6 +34,9 @@ struct ForwardBatch {
   /// [hidden_rows.size(), hidden_size] f32. For models with a ModelShape::hidden_size alone.
   std::span<const int32_t> hidden_rows = {};
   Matrix hidden = {};
+  /// Each sequence's adapter (low_rank.h), null for none; empty: there are none. For models that
+  /// takes_adapters() alone.
+  std::span<const Adapter* const> adapters = {};
 };
 
 /// Fixed sizes that the engine plans with.
@@ -129,6 +134,9 @@ class CausalLm {
   virtual StepRunner* step_runner() { return nullptr; }
   /// "cpu", or the name of the device.
   virtual std::string device_name() const { return "cpu"; }
+
+  /// Whether steps may have adapters.
+  virtual bool takes_adapters() const { return false; }
 
   /// The precisions that a step may choose from, the best first, with a cache of this type. Empty
   /// where there is only one.

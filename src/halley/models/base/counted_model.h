@@ -99,6 +99,7 @@ class CountedModel final : public CausalLm {
     return model_->precision_levels(kv_dtype);
   }
   WeightMemory weight_memory() const override { return model_->weight_memory(); }
+  bool takes_adapters() const override { return model_->takes_adapters(); }
 
  private:
   class Runner;

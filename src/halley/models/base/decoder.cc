@@ -196,6 +196,9 @@ void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix lo
                batch.hidden.num_cols);
   HALLEY_CHECK(batch.hidden.num_rows == static_cast<int64_t>(batch.hidden_rows.size()),
                batch.hidden.num_rows);
+  HALLEY_CHECK(batch.adapters.empty() ||
+                   (takes_adapters() && batch.adapters.size() == batch.sequences.size()),
+               batch.adapters.size(), batch.sequences.size());
   if (batch.token_ids.empty()) return;
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);

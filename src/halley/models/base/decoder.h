@@ -36,6 +36,8 @@ class Decoder final : public CausalLm {
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
   std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override;
+  /// Ranks and stages have a part of a layer's inputs and outputs, or of the sequences.
+  bool takes_adapters() const override { return ranks_ == nullptr && stages_ == nullptr; }
   WeightMemory weight_memory() const override {
     return memory_of(weights_, config_, context_.precision);
   }

@@ -40,7 +40,7 @@ struct DecoderStep {
 void compute_angles(ExecContext& context, const DecoderConfig& config,
                     std::span<const int32_t> positions, std::vector<RopeAngles>& angles);
 
-/// y = op(x), seen by the observer.
+/// y = op(x) and what the sequences' adapters add, seen by the observer.
 void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,
                 Matrix y);
 

@@ -23,9 +23,11 @@ enum class Slot : uint8_t {
   kRouterLogits,
   kExpertIn,  // rows sorted by expert
   kExpertOut,
-  kLast,      // rows whose logits are wanted
-  kGathered,  // an input of all ranks
-  kLogits,    // of this rank's vocabulary
+  kLast,        // rows whose logits are wanted
+  kGathered,    // an input of all ranks
+  kLogits,      // of this rank's vocabulary
+  kLowRank,     // A x of an adapter
+  kLowRankOut,  // B (A x)
   kCount
 };
 

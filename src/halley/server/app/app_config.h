@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "halley/base/byte_budget.h"
 #include "halley/engine/engine.h"
+#include "halley/server/app/adapter_table.h"
 #include "halley/server/app/pooling_config.h"
 #include "halley/server/responses/response_store.h"
 
@@ -33,9 +35,10 @@ struct AppConfig {
   int64_t constraint_bytes_max = int64_t{512} << 20;
   /// Responses of POST /v1/responses that are kept; none by default.
   ResponseStoreLimits stored_responses = {};
-  PoolingConfig pooling = {};  // of embeddings, rerank and score
-  bool has_api_keys = false;   // clients are told apart by their keys, not by addresses
-  int64_t created_s = 0;       // when the model was loaded, for /v1/models
+  std::shared_ptr<AdapterTable> adapters = {};  // null: there are none
+  PoolingConfig pooling = {};                   // of embeddings, rerank and score
+  bool has_api_keys = false;  // clients are told apart by their keys, not by addresses
+  int64_t created_s = 0;      // when the model was loaded, for /v1/models
 
   /// For metrics: called when a sequence is submitted. The result is called with all events of the
   /// sequence, on the engine's thread: it must be quick and must not throw.

@@ -41,6 +41,7 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   out.precision = request.precision;
   out.slo = request.slo;
   out.constraint = std::move(plan.constraint);
+  out.adapter = std::move(plan.adapter);
   return out;
 }
 

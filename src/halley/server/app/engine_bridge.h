@@ -26,6 +26,7 @@ struct SequencePlan {
   int64_t choice_index = 0;  // among the prompt's n choices; each has its own seed
   std::optional<ServerTime> deadline;
   std::shared_ptr<const CompiledConstraint> constraint;  // null: any output
+  std::shared_ptr<const Adapter> adapter = {};           // null: none
   bool has_reasoning_marks = false;  // somebody looks for the markers of reasoning in the text
 };
 

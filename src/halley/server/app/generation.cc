@@ -100,7 +100,7 @@ void Generation::parse() {
   const double timeout_s = request_.timeout_s.value_or(context_.config.request_timeout_s);
   if (timeout_s > 0) watch_->set_deadline(after(arrival_, timeout_s));
   watch_->check();
-  check_model_name(context_.config, request_.model);
+  adapter_ = find_model(context_.config, request_.model);
   check_precision(context_, request_);
   report_unenforced(request_);
   report_ignored(context_.config, exchange_->request().id, request_.ignored);
@@ -237,6 +237,7 @@ void Generation::submit() {
     plan.constraint = constraint_;
     plan.has_reasoning_marks = reasoning_.dialect != nullptr;
     plan.deadline = watch_->deadline();
+    plan.adapter = adapter_;
     TokenCallback observe;
     if (context_.config.make_observer) observe = context_.config.make_observer();
     const SubmitResult result = context_.engine->submit(

@@ -119,6 +119,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Written by preprocess(), then only read.
   ApiRequest request_;
+  std::shared_ptr<const Adapter> adapter_;  // null: none
   AnswerHead head_;
   std::optional<ChunkWriter> chunks_;  // only for a stream
   std::shared_ptr<const CompiledConstraint> constraint_;

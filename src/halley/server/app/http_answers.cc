@@ -75,10 +75,12 @@ bool run_step(const AppConfig& config, const std::string& request_id,
   return false;
 }
 
-void check_model_name(const AppConfig& config, const std::string& name) {
-  if (name.empty()) return;
+std::shared_ptr<const Adapter> find_model(const AppConfig& config, const std::string& name) {
+  if (name.empty()) return nullptr;
   const auto& names = config.model_names;
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return nullptr;
+  auto adapter = config.adapters == nullptr ? nullptr : config.adapters->find(name);
+  if (adapter != nullptr) return adapter;
   throw ApiError(str("model: expected a name of /v1/models, got ", quote(name), "."),
                  {.status = 404, .param = "model", .code = "model_not_found"});
 }

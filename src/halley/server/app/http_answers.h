@@ -36,8 +36,9 @@ void add_ignored(const IgnoredMembers& ignored, HttpResponse& response);
 bool run_step(const AppConfig& config, const std::string& request_id,
               const std::function<void()>& step, const std::function<void(const ApiError&)>& fail);
 
-/// Throws ApiError 404 if `name` is given and not served.
-void check_model_name(const AppConfig& config, const std::string& name);
+/// The adapter of that name; null for the model itself. Throws ApiError 404 if `name` is given and
+/// not served.
+std::shared_ptr<const Adapter> find_model(const AppConfig& config, const std::string& name);
 
 /// Throws ApiError 400 for low precision of a model that has one precision.
 void check_precision(const AppContext& context, const ApiRequest& request);

@@ -12,6 +12,7 @@
 #include "halley/base/thread_priority.h"
 #include "halley/server/anthropic/message_fields.h"
 #include "halley/server/anthropic/messages_api.h"
+#include "halley/server/app/adapter_routes.h"
 #include "halley/server/app/answer_budget.h"
 #include "halley/server/app/app_context.h"
 #include "halley/server/app/engine_bridge.h"
@@ -113,6 +114,8 @@ class OpenAiApp::Impl {
         {"POST", "/tokenize", compute(TextTask::kTokenize)},
         {"POST", "/detokenize", compute(TextTask::kDetokenize)},
         {"POST", "/apply-template", compute(TextTask::kApplyTemplate)},
+        {"POST", "/v1/load_lora_adapter", change_adapters(load_adapter_by)},
+        {"POST", "/v1/unload_lora_adapter", change_adapters(unload_adapter_by)},
         state_route("/props", props_of),
         state_route("/load", load_of),
         state_route("/server_info", server_info_of),
@@ -136,6 +139,12 @@ class OpenAiApp::Impl {
            .handler = [this,
                        name](Exchange exchange) { exchange->respond(json_response(model(name))); },
            .encoded_from = models_path.size()});
+    }
+    for (const std::string& name : adapter_names()) {
+      routes.push_back({.method = "GET",
+                        .path = models_path + name,
+                        .handler = adapter_route(name),
+                        .encoded_from = models_path.size()});
     }
     if (context_.config.metrics) {
       routes.push_back({"GET", "/metrics", [this](Exchange exchange) {
@@ -245,19 +254,61 @@ class OpenAiApp::Impl {
     };
   }
 
-  OrderedJson model(const std::string& name) const {
+  HttpHandler change_adapters(OrderedJson (*change)(AdapterTable&, std::string_view)) {
+    return [this, change](const Exchange& exchange) {
+      try {
+        if (context_.is_draining) throw draining_error();
+        const AdapterTable* adapters = context_.config.adapters.get();
+        if (adapters == nullptr || !adapters->is_open_to_clients()) throw no_changes();
+        const auto answer = [this, change, exchange, slot = take_computing_slot()] {
+          run_step(
+              context_.config, exchange->request().id,
+              [&] {
+                exchange->respond(
+                    json_response(change(*context_.config.adapters, exchange->request().body)));
+              },
+              [&](const ApiError& error) { exchange->respond(error_response(error)); });
+        };
+        if (push_preprocessing(context_, exchange->request(), answer)) return;
+        throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error));
+      }
+    };
+  }
+
+  OrderedJson model(const std::string& name, bool is_adapter = false) const {
+    const std::string& base = context_.config.model_names.front();
     return {{"id", name},
             {"object", "model"},
             {"created", context_.config.created_s},
             {"owned_by", "halley"},
-            {"root", context_.config.model_names.front()},
-            {"parent", nullptr},
+            {"root", is_adapter ? name : base},
+            {"parent", is_adapter ? OrderedJson(base) : OrderedJson()},
             {"max_model_len", context_.engine->config().max_model_len}};
+  }
+
+  // One that was there at the start, while it is.
+  HttpHandler adapter_route(const std::string& name) const {
+    return [this, name](const Exchange& exchange) {
+      try {
+        find_model(context_.config, name);
+        exchange->respond(json_response(model(name, true)));
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error));
+      }
+    };
+  }
+
+  std::vector<std::string> adapter_names() const {
+    const AdapterTable* adapters = context_.config.adapters.get();
+    return adapters == nullptr ? std::vector<std::string>() : adapters->names();
   }
 
   HttpResponse models() const {
     OrderedJson list = OrderedJson::array();
     for (const std::string& name : context_.config.model_names) list.push_back(model(name));
+    for (const std::string& name : adapter_names()) list.push_back(model(name, true));
     return json_response({{"object", "list"}, {"data", std::move(list)}});
   }
 

@@ -97,7 +97,7 @@ void PooledRequest::parse() {
                                         std::chrono::duration<double>(timeout_s)));
   }
   watch_->check();
-  check_model_name(context_.config, request_.model);
+  adapter_ = find_model(context_.config, request_.model);
   if (!request_.pooling.normalizes) {
     request_.pooling.normalizes = context_.config.pooling.normalizes;
   }
@@ -230,9 +230,12 @@ void PooledRequest::submit() {
   for (size_t index = 0; index < ids_.size(); ++index) {
     TokenCallback observe;
     if (context_.config.make_observer) observe = context_.config.make_observer();
+    GenerateRequest generate =
+        make_pooled_request(request_, pooling, std::move(prompts_[index]), watch_->deadline());
+    generate.adapter = adapter_;
     const SubmitResult result = context_.engine->submit(
-        make_pooled_request(request_, pooling, std::move(prompts_[index]), watch_->deadline()),
-        ids_[index], [self = shared_from_this(), index, observe](const TokenEvent& event) {
+        std::move(generate), ids_[index],
+        [self = shared_from_this(), index, observe](const TokenEvent& event) {
           if (observe) observe(event);
           self->take_event(index, event);
         });

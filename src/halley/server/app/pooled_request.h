@@ -65,6 +65,7 @@ class PooledRequest : public std::enable_shared_from_this<PooledRequest> {
 
   // Written by preprocess(), then only read.
   ApiRequest request_;
+  std::shared_ptr<const Adapter> adapter_;  // null: none
   AnswerHead head_;
   int64_t num_prompt_tokens_ = 0;
   std::vector<std::vector<int32_t>> prompts_;  // one per sequence

@@ -30,7 +30,7 @@ void TextRequest::answer() noexcept {
 HttpResponse TextRequest::make_answer() {
   watch_->check();
   const ApiRequest request = parse();
-  check_model_name(context_.config, request.model);
+  find_model(context_.config, request.model);  // throws; every adapter has the same tokens
   HttpResponse response = json_response(answer_to(request));
   report_ignored(context_.config, exchange_->request().id, request.ignored);
   add_ignored(request.ignored, response);

@@ -78,8 +78,19 @@ constexpr auto kAnswers = std::to_array<AnswerSchema>({
     {"Model", R"({"type": "object", "required": ["id", "object", "created", "owned_by"],
         "properties": {"id": {"type": "string"}, "object": {"const": "model"},
         "created": {"type": "integer"}, "owned_by": {"type": "string"}, "root": {"type": "string"},
-        "parent": {"type": "null"},
+        "parent": {"type": ["string", "null"], "description": "An adapter's model."},
         "max_model_len": {"type": "integer", "description": "Tokens of prompt and output."}}})"},
+    {"LoadAdapter", R"({"type": "object", "required": ["lora_name", "lora_path"],
+        "additionalProperties": false, "properties": {
+        "lora_name": {"type": "string", "minLength": 1, "maxLength": 128},
+        "lora_path": {"type": "string", "minLength": 1, "description":
+          "A folder with adapter_config.json, in that of --lora-folder."},
+        "load_inplace": {"type": ["boolean", "null"], "description":
+          "Replace the adapter of that name."}}})"},
+    {"UnloadAdapter", R"({"type": "object", "required": ["lora_name"],
+        "additionalProperties": false, "properties": {"lora_name": {"type": "string"}}})"},
+    {"AdapterChange", R"({"type": "object", "required": ["status", "lora_name"], "properties": {
+        "status": {"enum": ["loaded", "unloaded"]}, "lora_name": {"type": "string"}}})"},
     {"ModelList", R"({"type": "object", "required": ["object", "data"], "properties": {
         "object": {"const": "list"},
         "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}})"},

@@ -93,19 +93,23 @@ std::vector<float> forward_all_rows(CausalLm& model, const TestCache& cache,
                                     const std::vector<TestChunk>& chunks) {
   std::vector<int32_t> ids;
   std::vector<BatchSequence> sequences;
+  std::vector<const Adapter*> adapters;
   for (const TestChunk& chunk : chunks) {
     sequences.push_back({.first_row = static_cast<int64_t>(ids.size()),
                          .num_new_tokens = static_cast<int64_t>(chunk.ids.size()),
                          .num_past_tokens = chunk.num_past_tokens,
                          .page_table = cache.page_table(chunk.sequence)});
     ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
+    adapters.push_back(chunk.adapter);
   }
+  if (!model.takes_adapters()) adapters.clear();
   std::vector<int32_t> rows(ids.size());
   std::iota(rows.begin(), rows.end(), 0);
   const int64_t V = model.shape().vocab_size;
   std::vector<float> logits(ids.size() * static_cast<size_t>(V), std::nanf(""));
-  model.forward({.token_ids = ids, .sequences = sequences, .logit_rows = rows}, cache.view(),
-                f32_matrix(logits.data(), static_cast<int64_t>(ids.size()), V));
+  model.forward(
+      {.token_ids = ids, .sequences = sequences, .logit_rows = rows, .adapters = adapters},
+      cache.view(), f32_matrix(logits.data(), static_cast<int64_t>(ids.size()), V));
   return logits;
 }
 

@@ -44,6 +44,7 @@ struct TestChunk {
   size_t sequence = 0;
   int64_t num_past_tokens = 0;
   std::vector<int32_t> ids;
+  const Adapter* adapter = nullptr;
 };
 
 /// One forward over the chunks; the logits [M, V] of all rows.

@@ -1,0 +1,21 @@
+// Loads LoRA adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/low_rank.h"
+
+namespace halley {
+
+/// Loads the adapter in `folder` for a decoder; `name` is what requests call it. Weights are kept
+/// in f32. May run on any thread, while the decoder runs. Throws InputError, UnsupportedError as
+/// read_adapter_config(); CheckpointError that names the tensor where it does not fit a linear
+/// layer of the decoder, has no partner, or is not finite; UnsupportedError where it belongs to an
+/// embedding, the output layer or experts.
+std::shared_ptr<const Adapter> load_adapter(const std::filesystem::path& folder,
+                                            const DecoderConfig& config, const std::string& name);
+
+}  // namespace halley
