@@ -150,9 +150,9 @@ function(halley_test)
 endfunction()
 
 # The sanitized build by clang, which needs several times as long for instrumented code where it
-# optimizes it: only folders of numerics are, where the time of the tests goes. The headers that most
-# files include are compiled once for each of the two; the other builds see to it that each file
-# names its own.
+# optimizes it: only folders of numerics are, where the time of the tests goes. The headers that
+# most files include are compiled once for each of the two; the other builds see to it that each
+# file names its own.
 function(halley_compile_sanitized target)
   if(NOT HALLEY_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     return()

@@ -49,7 +49,8 @@ if(HALLEY_BUILD_FUZZERS)
     message(FATAL_ERROR "HALLEY_BUILD_FUZZERS needs clang++, the compiler is "
                         "${CMAKE_CXX_COMPILER_ID}. Use the preset 'fuzz'.")
   endif()
-  # What -fsanitize=fuzzer-no-link stands for, which clang 14 does not take with precompiled headers.
+  # They are those of -fsanitize=fuzzer-no-link, which clang 14 does not take with precompiled
+  # headers.
   set(HALLEY_COUNTERS inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
   add_compile_options(-fsanitize-coverage=${HALLEY_COUNTERS})
 endif()
