@@ -12,6 +12,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
+#include "halley/cli/inspect_activations.h"
 #include "halley/cli/inspect_nested.h"
 #include "halley/cli/inspect_ranks.h"
 #include "halley/cli/model_options.h"
@@ -20,6 +21,7 @@
 #include "halley/core/thread_pool.h"
 #include "halley/models/all/load_model.h"
 #include "halley/models/all/plan_json.h"
+#include "halley/quant/inspection/activation_json.h"
 
 namespace halley::cli {
 namespace {
@@ -29,6 +31,7 @@ struct InspectOptions {
   bool is_json = false;
   bool is_verbose = false;
   bool is_nested = false;
+  ActivationOptions activations;
   int threads = 0;
   int tensor_parallel_size = 1, pipeline_parallel_size = 1;
 };
@@ -214,9 +217,15 @@ int run_inspect(const InspectOptions& options) {
   }
   std::optional<NestedFit> fit;
   if (options.is_nested) fit = nested_fit_of(options, files, plan);
+  std::optional<ActivationReport> activations;
+  if (options.activations.is_asked) {
+    activations =
+        inspect_activations(options.activations, options.model, files, plan, options.threads);
+  }
   if (options.is_json) {
     OrderedJson json = to_json(plan);
     if (fit) json[kNestedFitName] = nested_fit_json(*fit);
+    if (activations) json["activations"] = summary_json(*activations);
     if (!ranks.empty()) json["ranks"] = holdings_json(ranks);
     std::cout << json.dump() << '\n';
     return kExitOk;
@@ -224,6 +233,10 @@ int run_inspect(const InspectOptions& options) {
   print_header(plan, files.source->description());
   if (fit) {
     print_nested_fit(*fit);
+    if (!activations) return kExitOk;
+  }
+  if (activations) {
+    print_activations(*activations, options.activations);
     return kExitOk;
   }
   if (plan.device == "cpu") {
@@ -243,13 +256,14 @@ Run add_inspect(CLI::App& parent) {
       "inspect",
       str("Show family, shapes, formats, bytes and kernels of a checkpoint; reads no weights but "
           "for --",
-          kNestedFitName));
+          kNestedFitName, " and --activations"));
   auto options = std::make_shared<InspectOptions>();
   add_source_options(app, options->model);
   add_device_option(app, options->model, "cpu");
   app.add_flag("--json", options->is_json, "One JSON object");
   app.add_flag("--verbose", options->is_verbose, "Also each layer's rejected kernels");
   app.add_flag(str("--", kNestedFitName), options->is_nested, kNestedFitDescription);
+  add_activation_options(app, options->activations);
   app.add_option("--tensor-parallel-size", options->tensor_parallel_size,
                  "Also what each of as many ranks holds; parts, kernels and bytes are those of "
                  "rank 0 then")
@@ -268,6 +282,7 @@ Run add_inspect(CLI::App& parent) {
   halley inspect MODEL --device cuda
   halley inspect --load-format dummy --config llama-3-70b --tensor-parallel-size 8
   halley inspect MODEL --quant-override '*.down_proj=none'
+  halley inspect MODEL --activations --calibrate TEXT --out FOLDER --layers 0,3-5
 )";
   app.footer(str(examples, "  halley inspect MODEL --", kNestedFitName));
   return [options] {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "halley/base/str.h"
-#include "halley/cli/svg_drawing.h"
+#include "halley/svg/svg_drawing.h"
 
 namespace halley::cli {
 namespace {

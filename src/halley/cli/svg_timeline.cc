@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "halley/base/str.h"
-#include "halley/cli/svg_drawing.h"
+#include "halley/svg/svg_drawing.h"
 
 namespace halley::cli {
 namespace {

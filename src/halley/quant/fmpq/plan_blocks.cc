@@ -20,14 +20,6 @@ struct Channels {
   int64_t num_outliers = 0;
 };
 
-double median_above_zero(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return value <= 0; });
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 Channels rank_channels(const InputStats& stats, std::span<const float> importance,
                        double outlier_ratio) {
   Channels channels;
@@ -37,9 +29,9 @@ Channels rank_channels(const InputStats& stats, std::span<const float> importanc
     channels.magnitudes.push_back(stats.abs_max[k]);
     channels.saliences.push_back(channels.magnitudes.back() * weight);
   }
-  const double median = median_above_zero(channels.magnitudes);
+  const double limit = outlier_limit(stats.abs_max, outlier_ratio);
   for (const double magnitude : channels.magnitudes) {
-    channels.are_outliers.push_back(magnitude > 0 && magnitude >= outlier_ratio * median);
+    channels.are_outliers.push_back(magnitude > 0 && magnitude >= limit);
     channels.num_outliers += channels.are_outliers.back() ? 1 : 0;
   }
   return channels;
@@ -83,6 +75,15 @@ double rounding_error(const InputStats& stats, std::span<const float> importance
 }
 
 }  // namespace
+
+double outlier_limit(std::span<const float> magnitudes, double outlier_ratio) {
+  std::vector<double> values(magnitudes.begin(), magnitudes.end());
+  std::erase_if(values, [](double value) { return value <= 0; });
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return outlier_ratio * *middle;
+}
 
 std::vector<float> column_norms(std::span<const ConstMatrix> weights) {
   HALLEY_CHECK(!weights.empty(), weights.size());

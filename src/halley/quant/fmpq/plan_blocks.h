@@ -33,6 +33,11 @@ struct BlockPlan {
   double error = 0;
 };
 
+/// The magnitude from which on a channel is an outlier: `outlier_ratio` times the median of those
+/// `magnitudes` (largest |x| of each channel) that are above zero. 0 where none is.
+double outlier_limit(std::span<const float> magnitudes,
+                     double outlier_ratio = BlockOptions().outlier_ratio);
+
 /// The 2-norm of each weight column over all `weights` [N_i, K] f32: the gain of an error of that
 /// input. [K]
 std::vector<float> column_norms(std::span<const ConstMatrix> weights);

@@ -9,7 +9,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/linalg/linalg.h"
-#include "halley/quant/fmpq/plan_blocks.h"
 #include "halley/quant/fmpq/s4_clip_search.h"
 #include "halley/quant/solve/grid_rule.h"
 #include "halley/quant/solve/scale_search.h"
@@ -154,16 +153,21 @@ std::vector<float> search_block_factors(const Recipe& recipe, ExecContext& conte
   return best;
 }
 
+BlockPlan plan_point(const Recipe& recipe, LayerInWork& layer, const ScalePoint& point) {
+  return plan_channels(recipe, layer.stats.of(*point.consumers.front()),
+                       consumer_weights(layer, point));
+}
+
 InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint& point) {
-  const InputStats& stats = layer.stats.of(*point.consumers.front());
-  const std::vector<ConstMatrix> weights = consumer_weights(layer, point);
-  BlockPlan blocks = plan_channels(recipe, stats, weights);
+  BlockPlan blocks = plan_point(recipe, layer, point);
   InputPlan plan = {.perm = {},
                     .num_s8_blocks = blocks.num_s8_blocks,
                     .num_blocks = blocks.num_blocks,
                     .num_s8_inputs = blocks.num_s8_inputs};
   if (recipe.has_activation_clip) {
-    plan.s4_clip = search_s4_clip(layer.context, weights, stats, blocks).ratio;
+    plan.s4_clip = search_s4_clip(layer.context, consumer_weights(layer, point),
+                                  layer.stats.of(*point.consumers.front()), blocks)
+                       .ratio;
   }
   if (!recipe.is_reordered) return plan;
   plan.perm = std::move(blocks.input_perm);

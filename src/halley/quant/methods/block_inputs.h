@@ -10,6 +10,7 @@
 #include "halley/core/exec_context.h"
 #include "halley/core/packed_weight.h"
 #include "halley/models/base/layer_observer.h"
+#include "halley/quant/fmpq/plan_blocks.h"
 #include "halley/quant/methods/layer_transforms.h"
 #include "halley/quant/methods/recipe.h"
 #include "halley/quant/solve/input_stats.h"
@@ -24,6 +25,10 @@ struct InputPlan {
   int64_t num_s8_inputs = 0;
   float s4_clip = 1;
 };
+
+/// The blocks of a point's input in the order that plan_input() gives it; changes nothing. A recipe
+/// that does not reorder channels has them in their own order.
+BlockPlan plan_point(const Recipe& recipe, LayerInWork& layer, const ScalePoint& point);
 
 /// Plans the blocks of a point's input. Where the preceding weights can be permuted, that is done
 /// at once and the plan has no permutation.

@@ -43,20 +43,21 @@ void LayerStats::on_linear(const LinearSpec& spec, const LinearOp&, ConstMatrix 
   collectors_.at(&spec).add(context_, x);
 }
 
-void LayerStats::on_keys_values(ConstMatrix k, ConstMatrix) {
-  key_abs_max_.resize(static_cast<size_t>(k.num_cols), 0.0f);
-  for (int64_t m = 0; m < k.num_rows; ++m) {
-    const float* row = k.row<float>(m);
-    for (int64_t c = 0; c < k.num_cols; ++c) {
-      float& largest = key_abs_max_[static_cast<size_t>(c)];
-      largest = std::max(largest, std::abs(row[c]));
-    }
+void LayerStats::on_keys_values(ConstMatrix k, ConstMatrix v) {
+  if (!key_collector_) {
+    key_collector_.emplace(k.num_cols, StatsRequest());
+    value_collector_.emplace(v.num_cols, StatsRequest());
   }
+  key_collector_->add(context_, k);
+  value_collector_->add(context_, v);
 }
 
 void LayerStats::finish() {
   for (auto& [spec, collector] : collectors_) stats_.emplace(spec, collector.finish(context_));
   collectors_.clear();
+  if (!key_collector_) return;
+  keys_ = key_collector_->finish(context_);
+  values_ = value_collector_->finish(context_);
 }
 
 void LayerStats::fill_rows(int64_t num_rows) {

@@ -1,8 +1,10 @@
-// Statistics of one decoder layer's inputs and keys, gathered while it runs on calibration tokens.
+// Statistics of one decoder layer's inputs, keys and values, gathered while it runs on calibration
+// tokens.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "halley/core/exec_context.h"
@@ -34,8 +36,10 @@ class LayerStats final : public LayerObserver {
   /// Statistics of a linear layer of the LayerSpec. num_tokens is 0 for an expert that no token
   /// reached.
   InputStats& of(const LinearSpec& spec) { return stats_.at(&spec); }
-  /// Largest magnitudes of the keys, [J * D], normed and rotated.
-  const std::vector<float>& key_abs_max() const { return key_abs_max_; }
+  /// Magnitudes of the keys, normed and rotated, and of the values, each [J * D]. Nothing was kept
+  /// of single tokens. Empty where the layer did not run.
+  const InputStats& keys() const { return keys_; }
+  const InputStats& values() const { return values_; }
 
  private:
   void add_collector(const LinearSpec& spec, const Request& request, double share_of_tokens);
@@ -43,7 +47,8 @@ class LayerStats final : public LayerObserver {
   ExecContext& context_;
   std::map<const LinearSpec*, InputStatsCollector> collectors_;
   std::map<const LinearSpec*, InputStats> stats_;
-  std::vector<float> key_abs_max_;
+  std::optional<InputStatsCollector> key_collector_, value_collector_;
+  InputStats keys_, values_;
 };
 
 /// The linear layers of a decoder layer in the order in which they run: q/k/v, o, the router,

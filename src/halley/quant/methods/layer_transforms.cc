@@ -89,7 +89,7 @@ void smooth_layer_keys(const Recipe& recipe, LayerInWork& layer) {
     return;
   }
   const int64_t J = layer.config.num_kv_heads, D = layer.config.head_dim;
-  std::vector<float> abs_max = layer.stats.key_abs_max();
+  std::vector<float> abs_max = layer.stats.keys().abs_max;
   const auto head_size = static_cast<size_t>(D);
   if (must_share_key_factors(layer.config, layer.index)) {
     for (size_t d = 0; d < head_size; ++d) {

@@ -4,17 +4,14 @@
 #include <utility>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/gguf/gguf_file.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
-#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/quant/methods/calibration_text.h"
 
 namespace halley {
 namespace {
-
-constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 /// A hash of the calibration tokens, since the text decides the result.
 uint64_t hash_of(std::span<const int32_t> ids) {
@@ -48,13 +45,6 @@ OrderedJson rounding_json(const QuantizeSummary& summary) {
   json["tensors"] = OrderedJson::array();
   for (const RoundingReport& report : summary.roundings) json["tensors"].push_back(to_json(report));
   return json;
-}
-
-CalibrationTokens read_tokens(const QuantizeOptions& options, const std::string& model_dir) {
-  if (!options.text) return {};
-  const std::vector<int32_t> ids =
-      load_tokenizer(model_dir)->encode(read_text_file(*options.text, kTextBytesMax), false);
-  return cut_calibration_tokens(ids, options.num_samples, options.sample_length);
 }
 
 /// A note for each technique that the method has and that needs a text which was not given.
@@ -93,7 +83,10 @@ QuantizedCheckpoint quantize_checkpoint(
   }
   const HfConfig config = HfConfig::load(job.model_dir);
   const auto source = open_checkpoint_weights(job.model_dir);
-  job.tokens = read_tokens(options, job.model_dir);
+  if (options.text) {
+    job.tokens = read_calibration_text(job.model_dir, *options.text, options.num_samples,
+                                       options.sample_length);
+  }
   job.fingerprint = fingerprint_of(options, recipe, *source, job.tokens);
   QuantizeSummary summary = quantize_model(context, config, *source, job, on_progress);
   note_left_out(options, recipe, summary.notes);

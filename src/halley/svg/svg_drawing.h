@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace halley::cli {
+namespace halley {
 
 inline constexpr double kSvgCharWidth = 6.2, kSvgLineHeight = 13;  // labels at 11 px, approximately
 inline constexpr size_t kSvgColours = 6;  // of lines and areas; lines have a pattern each too
@@ -51,4 +51,4 @@ std::string svg_axes(const SvgAxis& x, const SvgAxis& y);
 std::string svg_x_label(const SvgAxis& x, const SvgAxis& y, const std::string& text);
 std::string svg_y_label(const SvgAxis& y, const std::string& text);
 
-}  // namespace halley::cli
+}  // namespace halley

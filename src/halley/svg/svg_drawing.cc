@@ -1,4 +1,4 @@
-#include "halley/cli/svg_drawing.h"
+#include "halley/svg/svg_drawing.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "halley/base/str.h"
 
-namespace halley::cli {
+namespace halley {
 namespace {
 
 constexpr const char* kStyle = R"(<style>
@@ -152,4 +152,4 @@ std::string svg_y_label(const SvgAxis& y, const std::string& text) {
                   str(" transform=\"rotate(-90 18 ", svg_number(middle), ")\""));
 }
 
-}  // namespace halley::cli
+}  // namespace halley
