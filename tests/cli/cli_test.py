@@ -66,6 +66,30 @@ class Usage(unittest.TestCase):
             self.assert_fails(4, "rwkv", "inspect", folder)
 
 
+class Adapters(unittest.TestCase):
+    def test_generates_what_pefts_model_does(self):
+        for name in "llama", "quantized_base":
+            adapter = os.path.join(SOURCE, "testdata", "lora", name)
+            with open(os.path.join(adapter, "golden.json"), encoding="utf-8") as file:
+                reference = json.load(file)
+            base = os.path.join(SOURCE, "testdata", reference["base"])
+            ids = ",".join(map(str, reference["input_ids"]))
+            args = ["generate", base, "--device", "cpu", "--prompt-ids", ids, "--temperature", "0",
+                    "--max-tokens", "24", "--ignore-eos", "--kv-dtype", "f32", "--json"]
+            self.assertEqual(run_json(*args, "--lora", adapter)["token_ids"],
+                             reference["greedy_ids"])
+            self.assertNotEqual(run_json(*args)["token_ids"], reference["greedy_ids"])
+
+    def test_options_that_cannot_be(self):
+        for code, text, *args in [
+                (2, "--lora-modules: expected NAME=FOLDER", "--lora-modules", "sql"),
+                (2, "--lora-folder: expected a folder", "--lora-folder", "/nonexistent"),
+                (2, "adapter_config.json", "--lora-modules", "sql=/nonexistent")]:
+            result = run("serve", MODEL, "--device", "cpu", "--port", "0", *args)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertIn(text, result.stderr)
+
+
 class Gguf(unittest.TestCase):
     FOLDER = os.path.join(SOURCE, "testdata", "gguf")
 

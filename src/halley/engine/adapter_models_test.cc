@@ -37,7 +37,7 @@ class AdapterModels : public testing::TestWithParam<const char*> {};
 TEST_P(AdapterModels, GeneratesWhatPeftsModelDoes) {
   const Json json = read_test_json(testdata(std::string("lora/") + GetParam() + "/golden.json"));
   const Golden golden = read_golden(json);
-  const auto dir = testdata("models/" + json.at("family").get<std::string>());
+  const auto dir = testdata(json.at("base").get<std::string>());
   const Golden plain = read_golden(read_test_json(dir / "golden_f32.json"));
   const auto source = open_checkpoint_weights(dir);
   ThreadPool pool(2);

@@ -17,12 +17,11 @@ constexpr double kLogsumexpTolerance = 1e-4;
 /// A base model and the adapters of testdata/lora that belong to it.
 class Base {
  public:
-  explicit Base(const std::string& family, const LoadOptions& options = {})
-      : context_{pool_}, dir_(testdata("models/" + family)) {
+  explicit Base(const std::string& name) : context_{pool_}, dir_(testdata(name)) {
     const HfConfig config = HfConfig::load(dir_);
     const auto source = open_checkpoint_weights(dir_);
     decoder_ = read_decoder_config(config, *source, 0);
-    model_ = load_decoder(context_, config, decoder_, *source, {}, options).model;
+    model_ = load_decoder(context_, config, decoder_, *source, {}).model;
   }
 
   CausalLm& model() { return *model_; }
@@ -51,7 +50,7 @@ class AdapterParity : public testing::TestWithParam<const char*> {};
 TEST_P(AdapterParity, LogitsAreThoseOfPeft) {
   const Json json = golden_json(GetParam());
   const Golden golden = read_golden(json);
-  Base base(json.at("family"));
+  Base base(json.at("base"));
   const auto adapter = base.load(GetParam());
   const int64_t V = base.model().shape().vocab_size;
 
@@ -77,7 +76,7 @@ std::vector<float> rows_of(const std::vector<float>& logits, size_t first, size_
 }
 
 TEST(Adapter, SequencesOfABatchHaveTheirOwnBitForBit) {
-  Base base("llama");
+  Base base("models/llama");
   const auto first = base.load("llama");
   Adapter other = {.name = "other", .layers = {}};  // one that adds nothing
   const Golden golden = read_golden(golden_json("llama"));
@@ -100,12 +99,12 @@ TEST(Adapter, SequencesOfABatchHaveTheirOwnBitForBit) {
 }
 
 TEST(Adapter, IdsAreNeverUsedTwice) {
-  const Base base("llama");
+  const Base base("models/llama");
   EXPECT_NE(base.load("llama")->id, base.load("llama")->id);
 }
 
 TEST(Adapter, SaysItsSize) {
-  const Base base("llama");
+  const Base base("models/llama");
   const auto adapter = base.load("llama");
   EXPECT_EQ(adapter->rank_max, 6);
   EXPECT_EQ(adapter->layers.size(), 8u);  // qkv, o, gate_up and down of two layers
