@@ -19,7 +19,7 @@ SOURCE, BUILD, BUILD_TYPE = sys.argv[1:4]
 TOOLS = os.path.join(SOURCE, ".venv", "python")
 PYTHON = os.path.join(TOOLS, "bin", "python")
 TORCH_PYTHON = os.path.join(SOURCE, ".venv", "torch", "bin", "python")
-IMPORT_SECONDS_MAX = 0.3
+IMPORT_SECONDS_MAX = 2  # busy machines too; a module that imports torch takes longer
 
 
 def run(*command, **options):
