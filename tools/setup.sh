@@ -6,7 +6,8 @@
 #   tools/setup.sh --chat   also pip, for `make chat`
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
-#                           and Prometheus' Python client, for a test of /metrics
+#                           Prometheus' Python client, for a test of /metrics, and Prometheus, whose
+#                           promtool tests the alert rules (its package starts a server at port 9090)
 #   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy, tqdm, NumPy and pandas,
 #                           into .venv/python, for `make wheel` and python_package_test (250 MB, not
 #                           from Debian)
@@ -39,8 +40,8 @@ case "${1:-}" in
   --numpy) packages="$packages python3-numpy" ;;
   --chat) packages="$packages python3-pip" ;;
   --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
-  --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
-libclang-rt-14-dev clang-format clang-tidy" ;;
+  --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client prometheus
+clang libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
