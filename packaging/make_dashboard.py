@@ -15,6 +15,8 @@ import re
 import sys
 from typing import NamedTuple
 
+from made_file import check_or_write
+
 DASHBOARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "grafana", "halley.json")
 SCHEMA_VERSION = 38  # of Grafana 10; later ones convert it at import
 COLUMNS = 24  # of Grafana's grid
@@ -345,15 +347,7 @@ def main():
     """Checks or writes."""
     if sys.argv[1:] not in ([], ["--check"], ["--write"]):
         sys.exit(__doc__)
-    text = json.dumps(dashboard(), indent=1) + "\n"
-    if sys.argv[1:] == ["--write"]:
-        with open(DASHBOARD, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    with open(DASHBOARD, encoding="utf-8") as file:
-        if file.read() != text:
-            sys.exit(f"{DASHBOARD}: differs from its table. Run packaging/make_dashboard.py "
-                     "--write")
+    check_or_write(DASHBOARD, json.dumps(dashboard(), indent=1) + "\n", "its table")
 
 
 if __name__ == "__main__":

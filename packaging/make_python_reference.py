@@ -9,7 +9,8 @@ their comments, for another class its methods.
 """
 import ast
 import os
-import sys
+
+from made_file import check_or_write
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = os.path.join(SOURCE, "python", "halley")
@@ -180,15 +181,7 @@ def page():
 
 def main():
     """Checks or writes."""
-    text = page()
-    if "--write" in sys.argv[1:]:
-        with open(PAGE, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    with open(PAGE, encoding="utf-8") as file:
-        if file.read() != text:
-            sys.exit(f"{PAGE}: differs from the package. Run packaging/make_python_reference.py "
-                     "--write.")
+    check_or_write(PAGE, page(), "the package")
 
 
 if __name__ == "__main__":
