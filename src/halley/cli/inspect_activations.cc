@@ -7,6 +7,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cli/model_options.h"
 #include "halley/cli/progress.h"
 #include "halley/core/thread_pool.h"
 #include "halley/quant/inspection/activation_json.h"
@@ -60,14 +61,7 @@ void add_activation_options(CLI::App& app, ActivationOptions& options) {
                  "With --activations: layers, as 0,3-5, with a picture of each site (default: all, "
                  "with one page of the worst sites)")
       ->needs(flag);
-  app.add_option("--num-samples", options.num_samples, "Calibration sequences")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->needs(flag)
-      ->capture_default_str();
-  app.add_option("--sample-length", options.sample_length, "Tokens per calibration sequence")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->needs(flag)
-      ->capture_default_str();
+  add_sample_options(app, options.num_samples, options.sample_length, flag);
   app.add_option("--worst", options.num_worst, "Number of worst sites to list")
       ->needs(flag)
       ->capture_default_str();

@@ -78,6 +78,18 @@ void add_threads_option(CLI::App& app, int& threads) {
       ->capture_default_str();
 }
 
+void add_sample_options(CLI::App& app, int64_t& num_samples, int64_t& sample_length,
+                        CLI::Option* needed) {
+  app.add_option("--num-samples", num_samples, "Calibration sequences")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->needs(needed)
+      ->capture_default_str();
+  app.add_option("--sample-length", sample_length, "Tokens per calibration sequence")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->needs(needed)
+      ->capture_default_str();
+}
+
 void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
                    const std::string& what) {
   app.add_option(name, value,

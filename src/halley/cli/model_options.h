@@ -31,6 +31,9 @@ void add_gpu_options(CLI::App& app, ModelOptions& options);
 
 /// --threads.
 void add_threads_option(CLI::App& app, int& threads);
+/// The calibration sequences that are cut from a text; `needed` must be given with them.
+void add_sample_options(CLI::App& app, int64_t& num_samples, int64_t& sample_length,
+                        CLI::Option* needed);
 
 /// The kernels of the plan and how many weights each has: "gemm_f16_hwy 1, gemm_w4a8_hwy 88". A
 /// weight in two precisions counts for both of its kernels.

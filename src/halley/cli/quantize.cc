@@ -172,14 +172,7 @@ Run add_quantize(CLI::App& parent) {
   app.add_option("--override", quantize.overrides,
                  "PATTERN=none or PATTERN=bits=8,group=64,sym: layers that differ; the first "
                  "that matches counts");
-  app.add_option("--num-samples", quantize.num_samples, "Calibration sequences")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->needs(text)
-      ->capture_default_str();
-  app.add_option("--sample-length", quantize.sample_length, "Tokens per calibration sequence")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->needs(text)
-      ->capture_default_str();
+  add_sample_options(app, quantize.num_samples, quantize.sample_length, text);
   app.add_option("--worst", options->num_worst, "Number of worst layers to list")
       ->capture_default_str();
   add_threads_option(app, options->threads);
