@@ -210,8 +210,9 @@ std::unique_ptr<TensorSource> open_safetensors_file(const fs::path& path) {
 }
 
 std::unique_ptr<TensorSource> open_checkpoint_weights(const fs::path& model_dir) {
-  if (is_file(model_dir / kSingleName))
+  if (is_file(model_dir / kSingleName)) {
     return open_single(model_dir.string(), model_dir / kSingleName);
+  }
   if (is_file(model_dir / kIndexName)) return open_shards(model_dir, model_dir / kIndexName);
   return open_other(model_dir);
 }

@@ -176,8 +176,9 @@ AdapterConfig read_adapter_config(const HfConfig& config) {
     if (rank >= 1 && rank <= kRankMax && rank == std::floor(rank)) continue;
     config.fail("rank_pattern", str("expected integers of 1 to ", kRankMax, ", got ", rank));
   }
-  for (const auto& [layer, alpha] : out.alpha_pattern)
+  for (const auto& [layer, alpha] : out.alpha_pattern) {
     checked_alpha(config, "alpha_pattern", alpha);
+  }
   return out;
 }
 

@@ -150,7 +150,7 @@ std::shared_ptr<const Adapter> load_adapter(const fs::path& folder, const Decode
   loader.check_all_used();
   if (adapter->layers.empty()) {
     throw CheckpointError(
-        str(source->description(), ": expected the tensors of an adapter, got ", "none."));
+        str(source->description(), ": expected the tensors of an adapter, got none."));
   }
   return adapter;
 }

@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <string>
 
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 
 namespace halley {
@@ -14,12 +13,7 @@ constexpr JsonLimits kLimits = {.depth_max = 4, .num_values_max = 100};
 constexpr size_t kTextBytesMax = 4096;
 
 Json parse_body(std::string_view body, std::initializer_list<std::string_view> fields) {
-  Json json;
-  try {
-    json = parse_json(body, "body", kLimits);
-  } catch (const InputError& error) {
-    throw invalid_field("", error.what());
-  }
+  Json json = parse_json(body, "body", kLimits);
   if (!json.is_object()) {
     throw invalid_field("", str("body: expected an object, got ", type_name_of(json), "."));
   }

@@ -132,18 +132,12 @@ class OpenAiApp::Impl {
          [this](Exchange exchange) { exchange->respond({.body = openapi_}); }},
     };
     const std::string models_path = "/v1/models/";
-    for (const std::string& name : context_.config.model_names) {
-      routes.push_back(
-          {.method = "GET",
-           .path = models_path + name,
-           .handler = [this,
-                       name](Exchange exchange) { exchange->respond(json_response(model(name))); },
-           .encoded_from = models_path.size()});
-    }
-    for (const std::string& name : adapter_names()) {
+    std::vector<std::string> names = context_.config.model_names;
+    for (const std::string& name : adapter_names()) names.push_back(name);
+    for (const std::string& name : names) {
       routes.push_back({.method = "GET",
                         .path = models_path + name,
-                        .handler = adapter_route(name),
+                        .handler = model_route(name),
                         .encoded_from = models_path.size()});
     }
     if (context_.config.metrics) {
@@ -238,15 +232,15 @@ class OpenAiApp::Impl {
   }
 
   // Routes that answer from a preprocessing thread, also while the engine's queue is full.
-  HttpHandler compute(TextTask task, const ChatApi* api = nullptr) {
-    return [this, task, api](Exchange exchange) {
+  // `make_job` makes the thread's part of an exchange, or throws ApiError.
+  using MakeJob = std::function<PreprocessingQueue::Job(const Exchange& exchange)>;
+  HttpHandler on_thread(MakeJob make_job, const ChatApi* api = nullptr) {
+    return [this, make_job = std::move(make_job), api](const Exchange& exchange) {
       try {
         if (context_.is_draining) throw draining_error();
         const auto slot = take_computing_slot();
-        const bool is_queued =
-            push_preprocessing(context_, exchange->request(),
-                               [text = std::make_shared<TextRequest>(context_, exchange, task, api),
-                                slot] { text->answer(); });
+        const bool is_queued = push_preprocessing(context_, exchange->request(),
+                                                  [job = make_job(exchange), slot] { job(); });
         if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
       } catch (const ApiError& error) {
         exchange->respond(error_response(error, api));
@@ -254,30 +248,28 @@ class OpenAiApp::Impl {
     };
   }
 
-  HttpHandler change_adapters(OrderedJson (*change)(AdapterTable&, std::string_view)) {
-    return [this, change](const Exchange& exchange) {
-      try {
-        if (context_.is_draining) throw draining_error();
-        const AdapterTable* adapters = context_.config.adapters.get();
-        if (adapters == nullptr || !adapters->is_open_to_clients()) throw no_changes();
-        const auto answer = [this, change, exchange, slot = take_computing_slot()] {
-          run_step(
-              context_.config, exchange->request().id,
-              [&] {
-                exchange->respond(
-                    json_response(change(*context_.config.adapters, exchange->request().body)));
-              },
-              [&](const ApiError& error) { exchange->respond(error_response(error)); });
-        };
-        if (push_preprocessing(context_, exchange->request(), answer)) return;
-        throw overloaded("The queue is full. Try again later.", kRetryAfterS);
-      } catch (const ApiError& error) {
-        exchange->respond(error_response(error));
-      }
+  HttpHandler compute(TextTask task, const ChatApi* api = nullptr) {
+    const auto make_job = [this, task, api](const Exchange& exchange) {
+      return
+          [text = std::make_shared<TextRequest>(context_, exchange, task, api)] { text->answer(); };
     };
+    return on_thread(make_job, api);
   }
 
-  OrderedJson model(const std::string& name, bool is_adapter = false) const {
+  HttpHandler change_adapters(OrderedJson (*change)(AdapterTable&, std::string_view)) {
+    return on_thread([this, change](const Exchange& exchange) {
+      AdapterTable* adapters = context_.config.adapters.get();
+      if (adapters == nullptr || !adapters->is_open_to_clients()) throw no_changes();
+      return [this, change, adapters, exchange] {
+        run_step(
+            context_.config, exchange->request().id,
+            [&] { exchange->respond(json_response(change(*adapters, exchange->request().body))); },
+            [&](const ApiError& error) { exchange->respond(error_response(error)); });
+      };
+    });
+  }
+
+  OrderedJson model(const std::string& name, bool is_adapter) const {
     const std::string& base = context_.config.model_names.front();
     return {{"id", name},
             {"object", "model"},
@@ -288,12 +280,12 @@ class OpenAiApp::Impl {
             {"max_model_len", context_.engine->config().max_model_len}};
   }
 
-  // One that was there at the start, while it is.
-  HttpHandler adapter_route(const std::string& name) const {
+  // An adapter's route answers while the adapter is there.
+  HttpHandler model_route(const std::string& name) const {
     return [this, name](const Exchange& exchange) {
       try {
-        find_model(context_.config, name);
-        exchange->respond(json_response(model(name, true)));
+        const bool is_adapter = find_model(context_.config, name) != nullptr;
+        exchange->respond(json_response(model(name, is_adapter)));
       } catch (const ApiError& error) {
         exchange->respond(error_response(error));
       }
@@ -307,7 +299,7 @@ class OpenAiApp::Impl {
 
   HttpResponse models() const {
     OrderedJson list = OrderedJson::array();
-    for (const std::string& name : context_.config.model_names) list.push_back(model(name));
+    for (const std::string& name : context_.config.model_names) list.push_back(model(name, false));
     for (const std::string& name : adapter_names()) list.push_back(model(name, true));
     return json_response({{"object", "list"}, {"data", std::move(list)}});
   }
