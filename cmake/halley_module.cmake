@@ -117,11 +117,13 @@ function(halley_check_headers target name)
 endfunction()
 
 # halley_test(NAME gemm_test SRCS gemm_test.cc DEPS kernels/gemm [LABELS unit] [ARGS ...]
-#             [EXTERNAL ...] [TIMEOUT 60])
+#             [EXTERNAL ...] [TIMEOUT 60] [UNSANITIZED Suite.Case...])
 # A GoogleTest binary next to the code. The label is `unit` unless another one is given. Tests find
-# the repository through the compile definition HALLEY_SOURCE_DIR.
+# the repository through the compile definition HALLEY_SOURCE_DIR. UNSANITIZED cases do not run under
+# sanitizers: those that take long there, whose code other cases run too.
 function(halley_test)
-  cmake_parse_arguments(T "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;EXTERNAL;UNSANITIZED"
+                        ${ARGN})
   if(NOT HALLEY_BUILD_TESTS)
     return()
   endif()
@@ -133,6 +135,10 @@ function(halley_test)
   endif()
   if(HALLEY_SANITIZE)
     math(EXPR T_TIMEOUT "4 * ${T_TIMEOUT}")  # instrumented code is that much slower
+    if(T_UNSANITIZED)
+      list(JOIN T_UNSANITIZED ":" unsanitized)
+      list(APPEND T_ARGS "--gtest_filter=-${unsanitized}")
+    endif()
   endif()
   add_executable(${T_NAME} ${T_SRCS})
   foreach(dep IN LISTS T_DEPS)
@@ -159,7 +165,7 @@ function(halley_compile_sanitized target)
   endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/src/halley" "${CMAKE_CURRENT_SOURCE_DIR}")
   set(level O0)
-  if(folder MATCHES "^(core|kernels|models|quant)(/|$)")
+  if(folder MATCHES "^(constraint|core|kernels|models|parallel|precision|quant)(/|$)")
     set(level O1)
   endif()
   set(owner halley_headers_${level})
@@ -181,6 +187,18 @@ function(halley_compile_sanitized target)
   # -fPIC as the object library: programs have -fPIE.
   target_compile_options(${target} PRIVATE -${level} -fPIC)
   target_precompile_headers(${target} REUSE_FROM ${owner})
+endfunction()
+
+# Files of SIMD code for which clang's optimizer needs many minutes once they are instrumented, and
+# which tests run for minutes where they are not optimized: addresses are checked by calls, and
+# undefined behaviour is not.
+function(halley_compile_sanitized_kernels)
+  if(NOT HALLEY_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    return()
+  endif()
+  set_source_files_properties(
+    ${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
+    "-fno-sanitize=undefined;-mllvm;-asan-instrumentation-with-call-threshold=0")
 endfunction()
 
 # halley_fuzzer(NAME safetensors_fuzz SRCS safetensors_fuzz.cc DEPS checkpoint/safetensors)
