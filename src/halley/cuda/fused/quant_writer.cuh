@@ -91,16 +91,13 @@ struct QuantWriter {
   }
   __device__ int put(int column, float x) const { return quantize(x, row + column); }
   __device__ int put_vec4(int column, float4 x) const {
-    uchar4 vec;
-    const int sum = quantize(x.x, &vec.x) + quantize(x.y, &vec.y) + quantize(x.z, &vec.z) +
-                    quantize(x.w, &vec.w);
+    int sum = 0;
+    const uint32_t codes = codes_of_vec4(rows.rounding.is_e4m3, x, step, limits, sum);
     if (rows.is_vec4_aligned) {
-      *reinterpret_cast<uchar4*>(row + column) = vec;
+      *reinterpret_cast<uint32_t*>(row + column) = codes;
     } else {
-      row[column] = vec.x;
-      row[column + 1] = vec.y;
-      row[column + 2] = vec.z;
-      row[column + 3] = vec.w;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) row[column + i] = static_cast<uint8_t>(codes >> 8 * i);
     }
     return sum;
   }

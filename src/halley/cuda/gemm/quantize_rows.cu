@@ -7,6 +7,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
+#include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/launch.cuh"
 
@@ -18,6 +19,9 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kRowThreadsMax = 1024;
 constexpr int64_t kGroupInputs = 128;
 constexpr int kHeldInputs = 4;  // of a row, by a thread in registers
+constexpr int kHeldVec8s = 4;   // the same in vectors of 8
+// From here on rows occupy all SMs however few threads each has.
+constexpr int64_t kManyRowsMin = 256;
 
 /// One input: its row, its place in packed and in natural order.
 struct Input {
@@ -46,6 +50,30 @@ struct CodeSink {
     const int code = integer_code(input.x, coder.step, coder.limits);
     *to = static_cast<uint8_t>(static_cast<int8_t>(code));
     return code;
+  }
+  /// Eight inputs in a row from `packed` on, a multiple of 8. Returns the sum of integers.
+  __device__ int put_vec8(const Coder& coder, int64_t m, int64_t packed, const float* x) const {
+    int sum = 0;
+    const auto codes_from = [&](int i) {
+      return codes_of_vec4(coder.rounding.is_e4m3, {x[i], x[i + 1], x[i + 2], x[i + 3]}, coder.step,
+                           coder.limits, sum);
+    };
+    const uint2 eight = {codes_from(0), codes_from(4)};
+    uint8_t* row = codes + m * stride;
+    if (!has_lane_order) {
+      *reinterpret_cast<uint2*>(row + packed) = eight;
+      return sum;
+    }
+    // Two at a time keep together.
+    const auto input = static_cast<int>(packed % kLaneInputs);
+    row += packed - input;
+    *reinterpret_cast<uint16_t*>(row + lane_place(input)) = static_cast<uint16_t>(eight.x);
+    *reinterpret_cast<uint16_t*>(row + lane_place(input + 2)) =
+        static_cast<uint16_t>(eight.x >> 16);
+    *reinterpret_cast<uint16_t*>(row + lane_place(input + 4)) = static_cast<uint16_t>(eight.y);
+    *reinterpret_cast<uint16_t*>(row + lane_place(input + 6)) =
+        static_cast<uint16_t>(eight.y >> 16);
+    return sum;
   }
   __device__ void put_step(int64_t m, int64_t group, const Step& step) const {
     scales[m * scale_row_step + group * scale_group_step] = step.scale;
@@ -132,6 +160,61 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   if (sink.has_sums()) sink.put_sum(m, sum);
 }
 
+/// The same with vectors of 8, which a thread holds in registers; rows are aligned to 16 bytes,
+/// those of codes to 8.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreadsMax)
+    quantize_vec8s_kernel(const T* x, int64_t x_stride, int num_inputs,
+                          const __grid_constant__ Rounding rounding,
+                          const __grid_constant__ CodeSink sink) {
+  __shared__ uint32_t of_warps[kRowThreadsMax / 32];
+  __shared__ int sums_of_warps[kRowThreadsMax / 32];
+  ptx::griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
+  ptx::griddepcontrol_wait();
+  const int64_t m = blockIdx.x;
+  const auto first_of = [](int i) {
+    return 8 * (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x));
+  };
+  Vec8<T> held[kHeldVec8s];
+#pragma unroll
+  for (int i = 0; i < kHeldVec8s; ++i) {
+    if (first_of(i) < num_inputs) held[i].load(x + m * x_stride + first_of(i));
+  }
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kHeldVec8s; ++i) {
+    if (first_of(i) >= num_inputs) continue;
+    float values[8];
+    held[i].unpack(values);
+#pragma unroll
+    for (const float value : values) largest = max(largest, magnitude_bits(value));
+  }
+  const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest, of_warps)),
+                       Limits{-128.0f, 127.0f}};
+  int sum = 0;
+#pragma unroll
+  for (int i = 0; i < kHeldVec8s; ++i) {
+    if (first_of(i) >= num_inputs) continue;
+    float values[8];
+    held[i].unpack(values);
+    sum += sink.put_vec8(coder, m, first_of(i), values);
+  }
+  for (int64_t k = num_inputs + threadIdx.x; k < sink.padded_cols; k += blockDim.x) sink.pad(m, k);
+  if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
+  if (threadIdx.x != 0) return;
+  sink.put_step(m, 0, coder.step);
+  if (sink.has_sums()) sink.put_sum(m, sum);
+}
+
+/// Whether quantize_vec8s_kernel() takes the rows.
+bool takes_vec8s(ConstMatrix x, const CodeSink& sink) {
+  const auto is_aligned = [](const void* data, uintptr_t num_bytes) {
+    return reinterpret_cast<uintptr_t>(data) % num_bytes == 0;
+  };
+  return x.num_cols >= 8 && x.num_cols % 8 == 0 &&
+         x.num_cols <= int64_t{8} * kHeldVec8s * kRowThreadsMax && x.row_stride % 8 == 0 &&
+         is_aligned(x.data, 16) && sink.stride % 8 == 0 && is_aligned(sink.codes, 8);
+}
 /// A warp rounds a group of 128 inputs of a row, four a lane.
 template <typename T, typename Sink>
 __global__ void __launch_bounds__(kThreads)
@@ -189,14 +272,26 @@ void launch_rounding(const CudaContext& context, const CudaActivationQuant& quan
       launch_kernel(context, "rounding of activations",
                     {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
                     quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
-    } else {
-      // A few inputs a thread: what counts for few rows is the time of one.
-      const int64_t threads = std::clamp<int64_t>(
-          round_up<int64_t>(ceil_div<int64_t>(x.num_cols, kHeldInputs), 32), 32, kRowThreadsMax);
-      launch_kernel(context, "rounding of activations",
-                    {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
-                    quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
+      return;
     }
+    if constexpr (std::is_same_v<Sink, CodeSink>) {
+      if (takes_vec8s(x, sink)) {
+        const int64_t vec8s = x.num_cols / 8;
+        const int64_t of_thread =
+            x.num_rows >= kManyRowsMin ? kHeldVec8s : ceil_div<int64_t>(vec8s, kRowThreadsMax);
+        const int64_t threads = round_up<int64_t>(ceil_div(vec8s, of_thread), 32);
+        return launch_kernel(context, "rounding of activations",
+                             {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
+                             quantize_vec8s_kernel<T>, data, x.row_stride,
+                             static_cast<int>(x.num_cols), rounding, sink);
+      }
+    }
+    // A few inputs a thread: what counts for few rows is the time of one.
+    const int64_t threads = std::clamp<int64_t>(
+        round_up<int64_t>(ceil_div<int64_t>(x.num_cols, kHeldInputs), 32), 32, kRowThreadsMax);
+    launch_kernel(context, "rounding of activations",
+                  {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
+                  quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
   };
   switch (x.dtype) {
     case DType::kF16:

@@ -156,10 +156,10 @@ class QuantizeRowsGpuTest : public testing::Test {
   }
 
   /// Codes times scales are the CPU's values; padding is zero; sums are those of the codes.
-  void check_codes(const RoundingCase& of, int64_t M, int64_t K) {
+  void check_codes(const RoundingCase& of, int64_t M, int64_t K, DType x_dtype = DType::kF32) {
     const QuantParams quant = params_of(of, K);
-    const std::vector<float> values = make_inputs(M, K, DType::kF32);
-    DeviceMatrix x(DType::kF32, M, K);
+    const std::vector<float> values = make_inputs(M, K, x_dtype);
+    DeviceMatrix x(x_dtype, M, K);
     x.set(values);
     const DeviceArray<int32_t> order(quant.input_perm.empty() ? std::vector<int32_t>{0}
                                                               : quant.input_perm);
@@ -207,8 +207,7 @@ class QuantizeRowsGpuTest : public testing::Test {
 };
 
 TEST_F(QuantizeRowsGpuTest, LaneOrderOnlyMovesCodes) {
-  // Few inputs stay in registers; many do not.
-  for (const int64_t K : {128, 384, 4224}) {
+  for (const int64_t K : {128, 384, 4224, 33024}) {
     constexpr int64_t kRows = 5;
     DeviceMatrix x(DType::kF32, kRows, K);
     x.set(make_inputs(kRows, K, DType::kF32));
@@ -258,6 +257,20 @@ TEST_F(QuantizeRowsGpuTest, CodesAreThoseOfTheCpu) {
       SCOPED_TRACE(testing::Message() << of << " K " << K);
       check_codes(of, 21, K);
     }
+  }
+}
+
+TEST_F(QuantizeRowsGpuTest, CodesOfManyRowsAreThoseOfTheCpu) {
+  for (const ActivationQuant kind : {ActivationQuant::kS8Token, ActivationQuant::kS8Static,
+                                     ActivationQuant::kE4m3Token, ActivationQuant::kE4m3Static}) {
+    for (const int64_t K : {8, 1000, 1004, 4096, 14336}) {
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+        SCOPED_TRACE(testing::Message() << kind << " K " << K << " " << dtype);
+        check_codes({.kind = kind}, 300, K, dtype);
+      }
+    }
+    check_codes({.kind = kind}, 30, 32768, DType::kF16);
+    check_codes({.kind = kind}, 30, 33000, DType::kF16);
   }
 }
 

@@ -181,16 +181,7 @@ class RowInputs {
 
   static __device__ __forceinline__ uint32_t codes_of(float4 x, const Step& step, int* sum,
                                                       const Limits& limits = {-128.0f, 127.0f}) {
-    if constexpr (kNumbers == RowNumbers::kE4m3) {
-      return uint32_t{e4m3_code(x.x, step)} | uint32_t{e4m3_code(x.y, step)} << 8 |
-             uint32_t{e4m3_code(x.z, step)} << 16 | uint32_t{e4m3_code(x.w, step)} << 24;
-    }
-    const int a = integer_code(x.x, step, limits), b = integer_code(x.y, step, limits);
-    const int c = integer_code(x.z, step, limits), d = integer_code(x.w, step, limits);
-    *sum += (a + b) + (c + d);
-    const auto low = __byte_perm(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x0040);
-    const auto high = __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040);
-    return __byte_perm(low, high, 0x5410);
+    return codes_of_vec4(kNumbers == RowNumbers::kE4m3, x, step, limits, *sum);
   }
 
   /// Inputs as the weight has them, through shared memory.
