@@ -20,9 +20,10 @@ namespace {
 
 // Logits in standard deviations of their row. Weights are the checkpoint's in f16 and rounded to 8
 // bits in bf16; activations between operations are rounded to 11 and 8 bits, a dozen times a layer.
-// About twice what an H200 has at most.
+// About twice what an H200 has at most; transformers in bf16 is up to 0.06 from itself in f32 in
+// these models without experts, and up to 0.8 where a router then chooses others.
 constexpr double kToleranceF16 = 5e-3;
-constexpr double kToleranceBf16 = 5e-2;
+constexpr double kToleranceBf16 = 1e-1;
 // The options' f32 weights are rounded to f16 too, and their models have up to four layers.
 constexpr double kOptionTolerance = 1.5e-2;
 // Tolerance of quantized models, relative to the largest logit.
