@@ -41,8 +41,9 @@ memcheck cuda_experts_gpu_test ExpertsGpuTest.Codes*:ExpertsGpuTest.AGraph*
 memcheck cuda_attention_gpu_test CudaAttention.AGraph*:CudaAttention.NotANumber*:CudaAttention.ScalesOf*
 memcheck cuda_attention_gpu_test CudaAttention.ManyWorkItems*
 memcheck cuda_attention_gpu_test CudaAttention.DecodesOfAll*
+memcheck cuda_attention_gpu_test Types/WarpAttention.*int4:Types/WarpAttention.*/f16
 memcheck cuda_attention_gpu_test CudaAttention.ChunksBehind*
-memcheck cuda_gemm_gpu_test QuantizeRowsGpuTest.TakesMany*:GemmGpuTest.NanStays*
+memcheck cuda_gemm_gpu_test QuantizeRowsGpuTest.TakesMany*:QuantizeRowsGpuTest.LaneOrder*:GemmGpuTest.NanStays*
 memcheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
 memcheck cuda_gemm_gpu_test NormedGemmGpuTest.RoundsRows*
 memcheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.IsRightForFewRows:MixedGemm.FewRows*
@@ -59,6 +60,7 @@ memcheck cuda_checkpoints_gpu_test CudaCheckpoints.*
 memcheck cuda_self_check_gpu_test Types/CudaSelfCheckTest.NoticesWrongPacking/*
 memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 initcheck cuda_attention_gpu_test CudaAttention.AGraph*
+initcheck cuda_attention_gpu_test Types/WarpAttention.*int4
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
 synccheck cuda_fused_gpu_test FusedGpuTest.AddNorms*
 synccheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*Gpu2:Ranks/SummedNorm.Chains*Gpu2
@@ -79,6 +81,7 @@ racecheck cuda_moe_gpu_test MoeGpuTest.TheLower*:MoeGpuTest.AllRows*:GroupedGemm
 racecheck cuda_attention_gpu_test CudaAttention.AGraph*
 racecheck cuda_attention_gpu_test CudaAttention.NotANumber*:CudaAttention.ScalesOf*
 racecheck cuda_attention_gpu_test CudaAttention.ManyWorkItems*
+racecheck cuda_attention_gpu_test Types/WarpAttention.*int4:Types/WarpAttention.*/f16
 racecheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
 racecheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaW4ax.RowsThat*
 racecheck cuda_nested_gemm_gpu_test NestedGemm.JoinsAll*

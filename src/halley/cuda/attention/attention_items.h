@@ -9,6 +9,9 @@ namespace halley {
 /// fit shared memory.
 inline constexpr int64_t kNumSplitsMax = 64;
 
+/// Warps of a CTA of the decode kernel.
+inline constexpr int kDecodeWarps = 4;
+
 /// One split of the newest token of one sequence: KV positions [begin, end). The kernel runs the
 /// item once for each kv head and each tile of its query heads.
 struct DecodeItem {

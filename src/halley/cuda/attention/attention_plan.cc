@@ -56,6 +56,39 @@ void add_prefill_items(const AttentionProblem& problem, const BatchSequence& seq
   }
 }
 
+/// The decodes of a batch.
+struct DecodeLoad {
+  std::vector<int64_t> visible;  // positions that each one sees
+  int64_t longest = 0;
+  int64_t num_bytes = 0;  // of all keys and values
+};
+
+/// Microseconds on an H200 until `num_teams` teams of warps have done `num_items` items, the
+/// largest of `item_bytes`. An item costs a team some, and so does each of its bytes while all
+/// teams read. With fewer teams each one reads faster, and so do the last ones of a batch; a warp
+/// alone is bound by its copies in flight.
+double decode_us(const DecodeLoad& load, int64_t item_bytes, int64_t num_items, int64_t num_teams,
+                 bool is_warp_per_item) {
+  constexpr double kItemUs = 6, kByteUs = 1.0 / 16000;  // of a CTA
+  constexpr double kFewTeams = 0.6, kLastItem = 1.0 / 6;
+  // All warps of a CTA read an item's tiles at the same time.
+  constexpr int64_t kItemBytesLeast = 32768;
+  const double byte_us = kByteUs * (is_warp_per_item ? kDecodeWarps : 1);
+  const int64_t least = kItemBytesLeast / (is_warp_per_item ? kDecodeWarps : 1);
+  const double share = static_cast<double>(num_items) / static_cast<double>(num_teams);
+  const double item_us = kItemUs + std::clamp(share, kFewTeams, 1.0) * byte_us *
+                                       static_cast<double>(std::max(item_bytes, least));
+  if (num_items <= num_teams) return item_us;  // each team has one item
+  const double all =
+      kItemUs * static_cast<double>(num_items) + byte_us * static_cast<double>(load.num_bytes);
+  return std::max(item_us, all / static_cast<double>(num_teams) + kLastItem * item_us);
+}
+
+double combine_us(int64_t num_splits) {
+  constexpr double kCombineUs = 2, kSplitUs = 0.1;
+  return num_splits > 1 ? kCombineUs + kSplitUs * static_cast<double>(num_splits) : 0;
+}
+
 }  // namespace
 
 int64_t split_tokens(int64_t num_visible) {
@@ -75,48 +108,34 @@ int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_d
   return num_kv_heads * ceil_div<int64_t>(group_size, decode_rows(group_size, head_dim));
 }
 
-int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
-                            int64_t position_bytes, int64_t num_ctas,
-                            std::span<const BatchSequence> sequences) {
-  // Microseconds of a CTA on an H200: for an item, for each of its bytes while all CTAs read, for
-  // the combine. With fewer CTAs each one reads faster, and so do the last ones of a batch. All
-  // warps read an item's tiles at the same time: it counts as 32 KB at least.
-  constexpr double kItemUs = 6, kByteUs = 1.0 / 16000, kCombineUs = 2, kCombinedSplitUs = 0.1;
-  constexpr double kFewCtas = 0.6, kLastItem = 1.0 / 6;
-  constexpr int64_t kItemBytesLeast = 32768;
-  const auto bytes_us = [](int64_t num_bytes) { return kByteUs * static_cast<double>(num_bytes); };
-  std::vector<int64_t> visible;  // of each decode
-  int64_t longest = 0, num_positions = 0;
+DecodeSplit choose_decode_split(const AttentionProblem& problem, int64_t num_units,
+                                int64_t position_bytes, int64_t num_ctas,
+                                std::span<const BatchSequence> sequences) {
+  DecodeLoad load;
   for (const BatchSequence& sequence : sequences) {
     if (sequence.num_new_tokens != 1) continue;
     const int64_t position = sequence.num_past_tokens;
-    visible.push_back(position + 1 - first_visible(problem, position));
-    longest = std::max(longest, visible.back());
-    num_positions += visible.back() * num_units;
+    load.visible.push_back(position + 1 - first_visible(problem, position));
+    load.longest = std::max(load.longest, load.visible.back());
+    load.num_bytes += load.visible.back() * num_units * position_bytes;
   }
-  const auto num_rows = static_cast<int64_t>(visible.size());
-  int64_t best = 0;
+  const auto num_rows = static_cast<int64_t>(load.visible.size());
+  DecodeSplit best;
   double best_time = std::numeric_limits<double>::infinity();
-  for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
-    if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
+  for (int64_t step = 64; best.tokens == 0 || step / 2 < load.longest; step *= 2) {
+    if (ceil_div(load.longest, step) > kNumSplitsMax - 1) continue;
     int64_t num_items = 0;
-    for (const int64_t count : visible) num_items += ceil_div(count, step) * num_units;
-    if (step < longest && num_items / num_units > 8 * num_rows + kFewItems) continue;
-    const double share = static_cast<double>(num_items) / static_cast<double>(num_ctas);
-    const double item_us =
-        kItemUs + std::clamp(share, kFewCtas, 1.0) *
-                      bytes_us(std::max(std::min(step, longest) * position_bytes, kItemBytesLeast));
-    const double all =
-        kItemUs * static_cast<double>(num_items) + bytes_us(num_positions * position_bytes);
-    double time = item_us;  // each CTA has one item
-    if (num_items > num_ctas) {
-      time = std::max(item_us, all / static_cast<double>(num_ctas) + kLastItem * item_us);
-    }
-    const int64_t num_splits = ceil_div(longest, step);
-    if (num_splits > 1) time += kCombineUs + kCombinedSplitUs * static_cast<double>(num_splits);
-    if (time < best_time) {
+    for (const int64_t count : load.visible) num_items += ceil_div(count, step) * num_units;
+    if (step < load.longest && num_items / num_units > 8 * num_rows + kFewItems) continue;
+    for (const bool is_warp_per_item : {false, true}) {
+      const int64_t num_teams = num_ctas * (is_warp_per_item ? kDecodeWarps : 1);
+      if (is_warp_per_item && num_items <= num_teams) continue;
+      const double time = decode_us(load, std::min(step, load.longest) * position_bytes, num_items,
+                                    num_teams, is_warp_per_item) +
+                          combine_us(ceil_div(load.longest, step));
+      if (time >= best_time) continue;
       best_time = time;
-      best = step;
+      best = {step, is_warp_per_item};
     }
   }
   return best;

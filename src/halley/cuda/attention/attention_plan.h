@@ -34,12 +34,17 @@ struct AttentionPlan {
 /// not matter.
 int64_t split_tokens(int64_t num_visible);
 
-/// The same where the batch decides: the power of two with which `num_ctas` CTAs finish soonest, by
-/// a cost model measured on an H200. `position_bytes`: bytes of a position's key and value in one
-/// kv head.
-int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
-                            int64_t position_bytes, int64_t num_ctas,
-                            std::span<const BatchSequence> sequences);
+/// How the decodes of a batch are cut.
+struct DecodeSplit {
+  int64_t tokens = 0;             // positions of a split, a power of two
+  bool is_warp_per_item = false;  // each warp takes items of its own, not each CTA
+};
+
+/// The cut where the batch decides: that with which `num_ctas` CTAs finish soonest, by a cost model
+/// measured on an H200. `position_bytes`: bytes of a position's key and value in one kv head.
+DecodeSplit choose_decode_split(const AttentionProblem& problem, int64_t num_units,
+                                int64_t position_bytes, int64_t num_ctas,
+                                std::span<const BatchSequence> sequences);
 
 /// Boundaries of the splits of a row at `position`: the first begin, all inner boundaries, the last
 /// end. Inner boundaries are multiples of `chosen`, and the last split has at least half of it. 0:

@@ -177,13 +177,13 @@ TEST(AttentionPlan, SaysWhyTheKernelsCannot) {
             "30 heads do not divide among 8 kv heads");
 }
 
-TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
+TEST(ChooseDecodeSplit, CutsFewSequencesFineAndManyNotAtAll) {
   const AttentionProblem problem = problem_of(32);
   const auto chosen = [&](int64_t num_sequences, int64_t num_tokens, int64_t position_bytes = 512) {
     const std::vector<BatchSequence> sequences(
         static_cast<size_t>(num_sequences),
         {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
-    return choose_split_tokens(problem, 8, position_bytes, 264, sequences);
+    return choose_decode_split(problem, 8, position_bytes, 264, sequences).tokens;
   };
   EXPECT_EQ(chosen(1, 1024), 64);
   EXPECT_EQ(chosen(1, 32768), 1024);
@@ -194,7 +194,23 @@ TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
   EXPECT_GT(chosen(1, 1024, 136), chosen(1, 1024));  // fewer bytes a position, longer splits
 }
 
-TEST(ChooseSplitTokens, MakesNoMoreItemsThanMemoryHolds) {
+TEST(ChooseDecodeSplit, WarpsTakeItemsOfTheirOwnWhereThereAreMany) {
+  const AttentionProblem problem = problem_of(32);
+  std::vector<BatchSequence> sequences(
+      1024, {.num_new_tokens = 1, .num_past_tokens = 1023, .page_table = {}});
+  const auto chosen = [&] { return choose_decode_split(problem, 8, 136, 264, sequences); };
+  EXPECT_TRUE(chosen().is_warp_per_item);
+  EXPECT_GE(chosen().tokens, 1024);
+  sequences.front().num_past_tokens = 99'999;  // no warp reads it alone
+  EXPECT_LT(chosen().tokens, 50'000);
+  sequences.resize(64);
+  EXPECT_FALSE(chosen().is_warp_per_item);
+  // A few long sequences keep all CTAs busy.
+  sequences.assign(128, {.num_new_tokens = 1, .num_past_tokens = 32'767, .page_table = {}});
+  EXPECT_FALSE(chosen().is_warp_per_item);
+}
+
+TEST(ChooseDecodeSplit, MakesNoMoreItemsThanMemoryHolds) {
   for (const int64_t num_heads : {1, 32}) {
     for (const int64_t num_sequences : {1, 3, 20, 300}) {
       for (const int64_t num_tokens : {1, 63, 65, 1000, 5000, 100'000}) {
@@ -203,7 +219,7 @@ TEST(ChooseSplitTokens, MakesNoMoreItemsThanMemoryHolds) {
         const std::vector<BatchSequence> sequences(
             static_cast<size_t>(num_sequences),
             {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
-        const int64_t step = choose_split_tokens(problem, num_heads, 136, 264, sequences);
+        const int64_t step = choose_decode_split(problem, num_heads, 136, 264, sequences).tokens;
         const AttentionPlan plan = plan_attention(problem, num_heads, 1000, 64, sequences, step);
         EXPECT_LE(static_cast<int64_t>(plan.decode_items.size()),
                   num_decode_items_max(num_sequences, num_sequences * num_tokens))

@@ -130,15 +130,15 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   constexpr int64_t kPagesOfTile = 64;
   const int64_t stride = std::min(most + kPagesOfTile, limits_.pages_per_sequence);
   // Every decode kernel runs at least two CTAs an SM.
-  const int64_t chosen_split =
+  const DecodeSplit split =
       limits_.num_sms == 0
-          ? 0
-          : choose_split_tokens(
+          ? DecodeSplit{}
+          : choose_decode_split(
                 problem, num_decode_units(problem.num_heads, layout.num_kv_heads, layout.head_dim),
                 static_cast<int64_t>(layout.token_bytes()) / layout.num_kv_heads,
                 2 * limits_.num_sms, sequences);
   const AttentionPlan plan =
-      plan_attention(problem, layout.num_kv_heads, stride, kPrefillRows, sequences, chosen_split);
+      plan_attention(problem, layout.num_kv_heads, stride, kPrefillRows, sequences, split.tokens);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);
   const size_t prefill_bytes = plan.prefill_items.size() * sizeof(PrefillItem);
   HALLEY_CHECK(layout_.decode_items + decode_bytes <= layout_.prefill_items &&
@@ -148,6 +148,7 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   std::byte* staging = staging_.data();
   DecodeHeader header;
   header.num_items = static_cast<uint32_t>(plan.decode_items.size());
+  header.is_warp_per_item = split.is_warp_per_item ? 1 : 0;
   std::memcpy(staging + layout_.header, &header, sizeof(header));
   std::copy(plan.decode_items.begin(), plan.decode_items.end(),
             reinterpret_cast<DecodeItem*>(staging + layout_.decode_items));

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/core/float16.h"
+#include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/attention/cuda_attention.h"
 #include "halley/cuda/attention/testing/attention_test_batch.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -41,8 +42,10 @@ const KvDType kTypes[] = {KvDType::kF16, KvDType::kBf16, KvDType::kFp8E4M3, KvDT
 // A test batch with its cache, queries and outputs on the GPU.
 class OnDevice {
  public:
-  OnDevice(const AttentionCase& shape, bool is_bf16, uint32_t seed)
+  /// `num_sms`: of the plan; 0: a row's splits follow from its positions.
+  OnDevice(const AttentionCase& shape, bool is_bf16, uint32_t seed, int num_sms = 0)
       : batch(shape, is_bf16, seed),
+        num_sms_(num_sms),
         is_bf16_(is_bf16),
         pages_(batch.pages()),
         q_(dtype(), std::max<int64_t>(1, batch.num_rows()), batch.num_columns()),
@@ -63,7 +66,17 @@ class OnDevice {
     limits.num_heads = batch.problem().num_heads;
     limits.num_kv_heads = batch.layout().num_kv_heads;
     limits.head_dim = batch.layout().head_dim;
+    limits.num_sms = num_sms_;
     return limits;
+  }
+  /// How a plan for these SMs cuts all sequences.
+  DecodeSplit split() const {
+    const AttentionProblem problem = batch.problem();
+    const KvPageLayout& layout = batch.layout();
+    const int64_t units = num_decode_units(problem.num_heads, layout.num_kv_heads, layout.head_dim);
+    return choose_decode_split(problem, units,
+                               static_cast<int64_t>(layout.token_bytes()) / layout.num_kv_heads,
+                               2 * num_sms_, batch.sequences());
   }
 
   KvLayerView cache() { return {batch.layout(), pages_.data(), batch.cache().num_pages}; }
@@ -101,6 +114,7 @@ class OnDevice {
  private:
   DType dtype() const { return is_bf16_ ? DType::kBf16 : DType::kF16; }
 
+  int num_sms_;
   bool is_bf16_;
   DeviceArray<std::byte> pages_;
   DeviceMatrix q_;
@@ -124,8 +138,7 @@ bool has_same_bits(const std::vector<float>& a, const std::vector<float>& b, siz
   return std::memcmp(a.data() + begin, b.data() + begin, (end - begin) * sizeof(float)) == 0;
 }
 
-void expect_reference(const AttentionCase& shape, bool is_bf16, uint32_t seed) {
-  OnDevice on_device(shape, is_bf16, seed);
+void expect_reference(OnDevice& on_device, const AttentionCase& shape, bool is_bf16) {
   if (on_device.batch.num_rows() == 0) {
     on_device.run({});
     return;
@@ -137,6 +150,11 @@ void expect_reference(const AttentionCase& shape, bool is_bf16, uint32_t seed) {
   // Launches again, over the counters that the first launch left.
   EXPECT_TRUE(has_same_bits(out, on_device.run(on_device.batch.sequences()), 0, out.size()))
       << shape.name << " " << shape.dtype;
+}
+
+void expect_reference(const AttentionCase& shape, bool is_bf16, uint32_t seed) {
+  OnDevice on_device(shape, is_bf16, seed);
+  expect_reference(on_device, shape, is_bf16);
 }
 
 TEST(CudaAttention, AgreesWithTheReferenceForEveryTypeOfTheCache) {
@@ -212,6 +230,36 @@ TEST(CudaAttention, ManyWorkItemsOfACtaAgreeWithTheReference) {
     }
   }
 }
+
+// Each warp takes work items of its own, more than two of them, and with long sequences splits.
+class WarpAttention : public testing::TestWithParam<KvDType> {};
+
+TEST_P(WarpAttention, AgreesWithTheReference) {
+  struct Heads {
+    int64_t num_heads, num_kv_heads, head_dim, window;
+    int num_sms;  // of the plan with long sequences
+  };
+  const KvDType dtype = GetParam();
+  const bool is_bf16 = dtype == KvDType::kBf16;
+  uint32_t seed = 170;
+  for (const auto& [num_heads, num_kv_heads, head_dim, window, num_sms] :
+       {Heads{8, 4, 128, 0, 30}, Heads{8, 8, 64, 100, 60}, Heads{4, 4, 80, 0, 30},
+        Heads{2, 2, 256, 0, 15}, Heads{18, 2, 128, 0, 15}}) {
+    AttentionCase shape{"crowd", num_heads, num_kv_heads, head_dim, 16, dtype, window, 0, {}};
+    for (int64_t i = 0; i < 300; ++i) shape.sequences.push_back({i * 37 % 129, 1});
+    OnDevice whole(shape, is_bf16, seed++, 1);
+    EXPECT_TRUE(whole.split().is_warp_per_item) << head_dim;
+    expect_reference(whole, shape, is_bf16);
+    for (const int64_t past : {4000, 8000}) shape.sequences.push_back({past, 1});
+    OnDevice cut(shape, is_bf16, seed++, num_sms);
+    EXPECT_TRUE(cut.split().is_warp_per_item) << head_dim;
+    EXPECT_LT(cut.split().tokens, 4000) << head_dim;
+    expect_reference(cut, shape, is_bf16);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, WarpAttention, testing::ValuesIn(kTypes),
+                         [](const auto& tested) { return name_of(tested.param); });
 
 TEST(CudaAttention, ChunksBehindAPastAgreeWithTheReference) {
   const std::vector<AttentionCase> shapes = {

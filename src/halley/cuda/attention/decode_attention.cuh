@@ -4,11 +4,12 @@
 // acc_s: [tokens, 8 heads] f32 per warp (S^T = K Q^T);  acc_o: [D, 8 heads] f32 per warp
 // (O^T = V^T P^T)
 //
-// A CTA takes (split, kv head) work items until none is left. Its four warps take the tiles of the
-// split round-robin. Each warp has a pipeline of its own, whose copies run ahead into the next
-// item: no warp waits for another one in the main loop, and memory stays busy during the combine.
-// The CTA combines its warps' partial results in ascending order of warps. If a sequence has
-// several splits, the CTA whose split arrives last combines all of them in ascending order.
+// A team of warps takes (split, kv head) work items until none is left: the four warps of a CTA,
+// which take the tiles of the split round-robin, or, where there are many items, each warp for
+// itself. Each warp has a pipeline of its own, whose copies run ahead into the next item: no warp
+// waits for another one in the main loop, and memory stays busy during the combine. The team
+// combines its warps' partial results in ascending order of warps. If a sequence has several
+// splits, the team whose split arrives last combines all of them in ascending order.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@
 
 namespace halley::attention {
 
-/// A CTA's work items in the order in which it takes them: the current one, and the next one, into
+/// A team's work items in the order in which it takes them: the current one, and the next one, into
 /// which copies run ahead.
 struct DecodeQueue {
   uint32_t index, next;  // of work items; >= num_work: none
@@ -39,12 +40,12 @@ struct DecodeQueue {
 /// before ptx::griddepcontrol_wait(), when the newest token of a sequence may not be written yet.
 template <typename Shape>
 __device__ inline void fill_pipeline(DecodePipeline<Shape>& pipeline, const DecodeQueue& queue,
-                                     int warp, bool& is_ahead, bool before_wait) {
+                                     const DecodeTeam& team, bool& is_ahead, bool before_wait) {
   while (pipeline.num_in_flight < Shape::kStages - 1) {
     if (!pipeline.tiles.has_tile()) {
       if (is_ahead || before_wait || !queue.has_next()) return;
       is_ahead = true;
-      pipeline.enter(queue.next_work, warp);
+      pipeline.enter(queue.next_work, team);
       continue;
     }
     if (before_wait && pipeline.tiles.is_last_tile()) return;
@@ -66,20 +67,23 @@ template <KvDType kType, int kHeadDim, int kRows>
 __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, kRows>::kCtasPerSm))
     decode_kernel(const __grid_constant__ DecodeParams params) {
   using Shape = DecodeShape<kType, kHeadDim, kRows>;
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  auto* control = reinterpret_cast<uint32_t*>(shared_memory() + Shape::kControlBegin);
-  const DecodeUnits units(params, kRows);
-  const bool is_padded = params.rows.head_dim < kHeadDim;
   // The host has written work items and page tables before any kernel of the step.
+  const DecodeUnits units(params, kRows);
   DecodeQueue queue;
-  queue.index = blockIdx.x;
-  queue.next = queue.index + gridDim.x;
-  queue.work = units.work(params, queue.index);
+  queue.work = units.work(params, blockIdx.x);  // beside the load of the header
+  const DecodeTeam team(params);
+  auto* control =
+      reinterpret_cast<uint32_t*>(shared_memory() + Shape::kControlBegin) + 2 * team.first_warp();
+  const bool is_padded = params.rows.head_dim < kHeadDim;
+  const uint32_t num_teams = team.num_teams();
+  queue.index = team.index();
+  queue.next = queue.index + num_teams;
+  if (queue.index != blockIdx.x) queue.work = units.work(params, queue.index);
   queue.num_work = params.header->num_items * units.num_units;
-  // Beyond two work items a CTA, CTAs take them from a counter.
-  const bool is_dynamic = queue.num_work > 2 * gridDim.x;
-  const bool is_single_wave = queue.num_work <= gridDim.x;  // at most one a CTA
-  DecodePipeline<Shape> pipeline(params, warp);
+  // Beyond two work items a team, teams take them from a counter.
+  const bool is_dynamic = queue.num_work > 2 * num_teams;
+  const bool is_single_wave = queue.num_work <= num_teams;  // at most one a team
+  DecodePipeline<Shape> pipeline(params);
   if (pipeline.lane() == 0) {
     pipeline.init_barriers();
     ptx::fence_mbarrier_init();
@@ -88,8 +92,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   __syncwarp();
   bool is_ahead = false;
   if (queue.index < queue.num_work) {
-    pipeline.enter(queue.work, warp);
-    fill_pipeline(pipeline, queue, warp, is_ahead, true);
+    pipeline.enter(queue.work, team);
+    fill_pipeline(pipeline, queue, team, is_ahead, true);
   }
   ptx::griddepcontrol_wait();
   // The SMs are about equally full now, and the next kernel's prefetches run during the combine.
@@ -97,21 +101,21 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   using Warp = DecodeWarp<Shape>;
   typename Warp::Queries queries;
   if (queue.index < queue.num_work) queries.load(params, queue.work);
-  bool arrived_last = false;  // thread 0: the previous split arrived last
+  bool arrived_last = false;  // the team's thread 0: the previous split arrived last
   uint32_t index_before = 0;
   while (queue.index < queue.num_work) {
     uint32_t after_next = queue.num_work;
-    if (is_dynamic && threadIdx.x == 0) {
-      after_next = 2 * gridDim.x + atomicAdd(&params.header->next_work, 1u);
+    if (is_dynamic && team.thread() == 0) {
+      after_next = 2 * num_teams + atomicAdd(&params.header->next_work, 1u);
     }
     queue.next_work = units.work(params, queue.next);
-    fill_pipeline(pipeline, queue, warp, is_ahead, false);
+    fill_pipeline(pipeline, queue, team, is_ahead, false);
     Warp warp_state;
     warp_state.begin(queries, params.rule);
     const int begin = queue.work.item.begin, end = queue.work.item.end;
-    for (DecodeTiles<Shape> tiles(queue.work.item, warp); tiles.has_tile(); tiles.advance()) {
+    for (DecodeTiles<Shape> tiles(queue.work.item, team); tiles.has_tile(); tiles.advance()) {
       const uint32_t stage = pipeline.wait();
-      fill_pipeline(pipeline, queue, warp, is_ahead, false);
+      fill_pipeline(pipeline, queue, team, is_ahead, false);
       warp_state.add_tile(stage, tiles.position, begin, end, params.rows.is_bulk, params.rule);
     }
     if (queue.has_next()) {
@@ -121,26 +125,32 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
       ptx::griddepcontrol_launch_dependents();
     }
     warp_state.softmax.finish();
-    if (threadIdx.x == 0) {
+    if (team.thread() == 0) {
       control[0] = after_next;
       control[1] = arrived_last ? 1u : 0u;
     }
-    store_warp_partials(queue.work, warp_state, warp, pipeline.free_stage());
-    __syncthreads();
-    combine_warps<Shape>(params, queue.work);
+    store_warp_partials(queue.work, warp_state, pipeline.free_begin());
+    team.sync();
+    combine_warps<Shape>(params, team, queue.work);
     after_next = control[0];
     const bool combines_previous = control[1] != 0;
     // Generic-proxy writes to the free stages come before the next bulk copies.
     ptx::fence_proxy_async_shared();
-    __syncthreads();
-    if (is_padded) {
-      clear_stages<Shape>(pipeline.stage_at(pipeline.free_stage()), Shape::kStageBytes);
-    }
+    team.sync();
     // The atomic's result arrives while the next item is computed.
     const bool is_split = queue.work.item.num_splits > 1;
     arrived_last =
-        threadIdx.x == 0 && is_split && arrive_split(params, queue.work, units.num_units);
-    if (combines_previous) combine_splits<Shape>(params, units.work(params, index_before));
+        team.thread() == 0 && is_split && arrive_split(params, queue.work, units.num_units);
+    if (combines_previous) {
+      combine_splits<Shape>(params, team, units.work(params, index_before), pipeline.free_begin());
+      if (team.is_alone()) {
+        ptx::fence_proxy_async_shared();
+        team.sync();
+      }
+    }
+    if (is_padded) {
+      clear_stages<Shape>(pipeline.stage_at(pipeline.free_stage()), Shape::kStageBytes);
+    }
     if (!queue.has_next()) break;  // the combine below needs its work
     index_before = queue.index;
     queue.index = queue.next;
@@ -148,12 +158,14 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     queue.work = queue.next_work;
     is_ahead = false;
   }
-  if (__syncthreads_or(arrived_last ? 1 : 0)) combine_splits<Shape>(params, queue.work);
-  if (is_dynamic && threadIdx.x == 0) {
+  if (team.sync_or(arrived_last)) {
+    combine_splits<Shape>(params, team, queue.work, pipeline.free_begin());
+  }
+  if (is_dynamic && team.thread() == 0) {
     __threadfence();
-    if (atomicAdd(&params.header->num_ctas_done, 1u) == gridDim.x - 1) {
+    if (atomicAdd(&params.header->num_teams_done, 1u) == num_teams - 1) {
       params.header->next_work = 0;
-      params.header->num_ctas_done = 0;
+      params.header->num_teams_done = 0;
     }
   }
 }

@@ -1,4 +1,4 @@
-// The combine of split-KV: partial results of a CTA's warps, then of a sequence's splits, both in
+// The combine of split-KV: partial results of a team's warps, then of a sequence's splits, both in
 // ascending order.
 #pragma once
 
@@ -45,15 +45,16 @@ __device__ inline int64_t first_partial(const DecodeParams& params, const Decode
   return work.item.first_partial * num_heads + work.first_head;
 }
 
-/// Stores a warp's unnormalized O to its free stage, and each row's maximum and sum to `stats`.
+/// Stores a warp's unnormalized O to its free stage, at `begin`, and each row's maximum and sum to
+/// `stats`.
 template <typename Warp>
-__device__ inline void store_warp_partials(const DecodeWork& work, const Warp& warp_state, int warp,
-                                           int free_stage) {
+__device__ inline void store_warp_partials(const DecodeWork& work, const Warp& warp_state,
+                                           int begin) {
   using Shape = typename Warp::Shape;
+  const int warp = DecodeTeam::warp_of_cta();
   auto* stats = reinterpret_cast<float2*>(shared_memory() + Shape::kStatBegin);
-  const int begin = warp * Shape::kPipelineBytes + free_stage * Shape::kStageBytes;
   auto* own = reinterpret_cast<float*>(shared_memory() + begin);
-  auto* stage_offsets = reinterpret_cast<int*>(shared_memory() + Shape::kControlBegin + 16);
+  auto* stage_offsets = reinterpret_cast<int*>(shared_memory() + Shape::kStageOffsetBegin);
   if (Warp::lane() == 0) stage_offsets[warp] = begin;
   __syncwarp();  // all lanes are done with the pipeline's stages
   const auto& softmax = warp_state.softmax;
@@ -81,28 +82,31 @@ __device__ inline void store_warp_partials(const DecodeWork& work, const Warp& w
   }
 }
 
-/// Combines the four warps. Writes the output row, or the split's partial result with its stats.
+/// Combines the team's warps. Writes the output row, or the split's partial result with its stats.
 template <typename Shape>
-__device__ inline void combine_warps(const DecodeParams& params, const DecodeWork& work) {
+__device__ inline void combine_warps(const DecodeParams& params, const DecodeTeam& team,
+                                     const DecodeWork& work) {
   constexpr int kHeadDim = Shape::kPaddedHeadDim;
-  const auto* stats = reinterpret_cast<const float2*>(shared_memory() + Shape::kStatBegin);
+  const auto* stats = reinterpret_cast<const float2*>(shared_memory() + Shape::kStatBegin) +
+                      team.first_warp() * Shape::kRowsMax;
   const auto* stage_offsets =
-      reinterpret_cast<const int*>(shared_memory() + Shape::kControlBegin + 16);
+      reinterpret_cast<const int*>(shared_memory() + Shape::kStageOffsetBegin) + team.first_warp();
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work) + work.item.split * num_heads;
-  const auto thread = static_cast<int>(threadIdx.x);
-  for (int i = 4 * thread; i < work.num_rows * kHeadDim; i += 4 * kDecodeThreads) {
+  for (int i = 4 * team.thread(); i < work.num_rows * kHeadDim; i += 4 * team.num_threads()) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
     float greatest = -infinity(), sum = 0;
     float2 of_warp[kDecodeWarps];
 #pragma unroll
     for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      if (warp >= team.num_warps) break;
       of_warp[warp] = stats[warp * Shape::kRowsMax + row];
       greatest = fmaxf(greatest, of_warp[warp].x);
     }
     CombinedVec4 values;
 #pragma unroll
     for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      if (warp >= team.num_warps) break;
       const float factor = rescale_factor(of_warp[warp].x, of_warp[warp].y, greatest);
       sum = fmaf(of_warp[warp].y, factor, sum);
       const auto* from = reinterpret_cast<const float2*>(shared_memory() + stage_offsets[warp] +
@@ -119,29 +123,29 @@ __device__ inline void combine_warps(const DecodeParams& params, const DecodeWor
   }
 }
 
-/// Counts the item's split as arrived. One thread calls it, after a barrier of the CTA that follows
-/// the CTA's writes. Returns whether the split was the last of its sequence.
+/// Counts the item's split as arrived. One thread calls it, after a barrier of the team that
+/// follows the team's writes. Returns whether the split was the last of its sequence.
 __device__ inline bool arrive_split(const DecodeParams& params, const DecodeWork& work,
                                     uint32_t num_units) {
   uint32_t* count =
       params.num_arrived + static_cast<int64_t>(work.item.sequence) * num_units + work.unit;
-  __threadfence();  // release: the CTA's writes are visible to whoever sees the count
+  __threadfence();  // release: the team's writes are visible to whoever sees the count
   const bool is_last = atomicAdd(count, 1u) == static_cast<uint32_t>(work.item.num_splits) - 1;
   if (!is_last) return false;
   *count = 0;       // for the next launch
-  __threadfence();  // acquire: the other CTAs' writes are visible after a barrier of this CTA
+  __threadfence();  // acquire: the other teams' writes are visible after a barrier of this one
   return true;
 }
 
 /// factors: [splits, rows] and sums: [rows], both in shared memory; one warp a row.
 template <typename Shape>
-__device__ inline void compute_split_factors(const DecodeParams& params, const DecodeWork& work,
-                                             float* factors, float* sums) {
+__device__ inline void compute_split_factors(const DecodeParams& params, const DecodeTeam& team,
+                                             const DecodeWork& work, float* factors, float* sums) {
   static_assert(kNumSplitsMax <= 64);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work);
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  for (int row = static_cast<int>(threadIdx.x / 32); row < work.num_rows; row += kDecodeWarps) {
+  for (int row = team.warp(); row < work.num_rows; row += team.num_warps) {
     float2 stats[2];
     float greatest = -infinity();
 #pragma unroll
@@ -170,17 +174,22 @@ __device__ inline void compute_split_factors(const DecodeParams& params, const D
   }
 }
 
-/// Combines all splits of the item's sequence in ascending order.
+/// Combines all splits of the item's sequence in ascending order. A warp alone overwrites its free
+/// stage, at `stage_begin`.
 template <typename Shape>
-__device__ inline void combine_splits(const DecodeParams& params, const DecodeWork& work) {
+__device__ inline void combine_splits(const DecodeParams& params, const DecodeTeam& team,
+                                      const DecodeWork& work, int stage_begin) {
   constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 16;
-  auto* factors = reinterpret_cast<float*>(shared_memory() + Shape::kFactorBegin);
-  auto* sums = reinterpret_cast<float*>(shared_memory() + Shape::kSumBegin);
+  constexpr int kNumFactors = static_cast<int>(kNumSplitsMax) * Shape::kRowsMax;
+  static_assert(4 * (kNumFactors + Shape::kRowsMax) <= Shape::kStageBytes);
+  const int begin = team.is_alone() ? stage_begin : Shape::kFactorBegin;
+  auto* factors = reinterpret_cast<float*>(shared_memory() + begin);
+  float* sums = factors + kNumFactors;
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const float* partial = params.partial_values + first_partial(params, work) * kHeadDim;
   const int64_t split_stride = num_heads * kHeadDim;
   const int num_splits = work.item.num_splits;
-  const auto thread = static_cast<int>(threadIdx.x);
+  const int thread = team.thread();
   const auto load = [&](int first_split, int i, float4(&vectors)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
@@ -191,9 +200,9 @@ __device__ inline void combine_splits(const DecodeParams& params, const DecodeWo
   const int count = work.num_rows * kHeadDim;
   float4 vectors[kAtOnce];
   if (4 * thread < count) load(0, 4 * thread, vectors);  // in flight while factors are computed
-  compute_split_factors<Shape>(params, work, factors, sums);
-  __syncthreads();
-  for (int i = 4 * thread; i < count; i += 4 * kDecodeThreads) {
+  compute_split_factors<Shape>(params, team, work, factors, sums);
+  team.sync();
+  for (int i = 4 * thread; i < count; i += 4 * team.num_threads()) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
     CombinedVec4 values;
     for (int split = 0; split < num_splits; split += kAtOnce) {

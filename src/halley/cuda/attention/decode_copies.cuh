@@ -21,21 +21,22 @@ namespace halley::attention {
 
 inline constexpr int kRunTokens = 16;
 
-/// The warp's tiles of one work item: t, t + kDecodeWarps, ... up to the item's end. Tile t of a
-/// sequence belongs to warp t % kDecodeWarps, whatever the item's first tile is.
+/// The warp's tiles of one work item: t, t + n, ... up to the item's end for a team of n warps.
+/// Tile t of a sequence belongs to warp t % n, whatever the item's first tile is.
 template <typename Shape>
 struct DecodeTiles {
   int position = 0;        // first position of the next tile
   int begin = 0, end = 0;  // of the item
+  int step = 0;            // positions from a tile of the warp to its next one
 
   DecodeTiles() = default;
-  __device__ DecodeTiles(const DecodeItem& item, int warp) : begin(item.begin), end(item.end) {
-    const int first = begin / Shape::kTokens;
-    position =
-        (first + (warp - first % kDecodeWarps + kDecodeWarps) % kDecodeWarps) * Shape::kTokens;
+  __device__ DecodeTiles(const DecodeItem& item, const DecodeTeam& team)
+      : begin(item.begin), end(item.end), step(team.num_warps * Shape::kTokens) {
+    const int first = begin / Shape::kTokens, n = team.num_warps;  // n: a power of two
+    position = (first + ((team.warp() - first) & (n - 1))) * Shape::kTokens;
   }
   __device__ bool has_tile() const { return position < end; }
-  __device__ void advance() { position += kDecodeWarps * Shape::kTokens; }
+  __device__ void advance() { position += step; }
   /// The kernel queued before this one writes the newest token of a sequence.
   __device__ bool is_last_tile() const { return position + Shape::kTokens >= end; }
   /// Whether a token of the tile's run at `run` belongs to the item.

@@ -1,4 +1,4 @@
-// A warp's pipeline of key and value tiles, filled from pages across all work items of its CTA.
+// A warp's pipeline of key and value tiles, filled from pages across all work items of its team.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,9 @@ struct DecodePipeline {
   int copy_stage = 0, use_stage = 0;
   int num_in_flight = 0;  // tiles that are copied and not yet waited for
 
-  __device__ DecodePipeline(const DecodeParams& the_params, int warp)
+  explicit __device__ DecodePipeline(const DecodeParams& the_params)
       : params(the_params), source{the_params.rows} {
+    const int warp = DecodeTeam::warp_of_cta();
     source.page_shift = 31 - __clz(params.rows.page_tokens);
     const uint32_t base = ptx::cvta_to_shared(shared_memory());
     begin = base + static_cast<uint32_t>(warp * Shape::kPipelineBytes);
@@ -42,6 +43,10 @@ struct DecodePipeline {
     return begin + static_cast<uint32_t>(stage * Shape::kStageBytes);
   }
   __device__ int free_stage() const { return use_stage == 0 ? kStages - 1 : use_stage - 1; }
+  /// Bytes from the start of the CTA's shared memory to the free stage.
+  __device__ int free_begin() const {
+    return DecodeTeam::warp_of_cta() * Shape::kPipelineBytes + free_stage() * Shape::kStageBytes;
+  }
 
   /// One lane of the warp calls it; ptx::fence_mbarrier_init() and __syncwarp() follow.
   __device__ void init_barriers() const {
@@ -50,8 +55,8 @@ struct DecodePipeline {
   }
 
   /// Copies are from this work item from now on.
-  __device__ void enter(const DecodeWork& work, int warp) {
-    tiles = DecodeTiles<Shape>(work.item, warp);
+  __device__ void enter(const DecodeWork& work, const DecodeTeam& team) {
+    tiles = DecodeTiles<Shape>(work.item, team);
     source.table = params.tables + work.item.table_begin;
     source.kv_head = work.kv_head;
     look_up();

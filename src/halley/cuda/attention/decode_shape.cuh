@@ -9,7 +9,6 @@
 
 namespace halley::attention {
 
-inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 
 constexpr int tile_tokens(int row_bytes) {
@@ -54,7 +53,8 @@ struct DecodeShape {
   static constexpr int kFactorBegin = kStatBegin + kDecodeWarps * kRows * 8;  // [splits, rows]
   static constexpr int kSumBegin = kFactorBegin + static_cast<int>(kNumSplitsMax) * kRows * 4;
   static constexpr int kControlBegin = kSumBegin + kRows * 4;
-  static constexpr int kBarrierBegin = kControlBegin + 32;  // [warps, stages]
+  static constexpr int kStageOffsetBegin = kControlBegin + kDecodeWarps * 8;  // int [warps]
+  static constexpr int kBarrierBegin = kStageOffsetBegin + kDecodeWarps * 4;  // [warps, stages]
   static constexpr int kSharedBytes = kBarrierBegin + kDecodeWarps * kStages * 8;
   static constexpr int kCtasPerSm =
       kSharedBytes > 112 * 1024 ? 1 : 2;  // minBlocksPerMultiprocessor
@@ -88,6 +88,44 @@ struct DecodeShape {
   /// even `dim`.
   static constexpr __host__ __device__ int combine_offset(int row, int dim) {
     return row * kCombineStride + dim + kUnitPad * (dim / Rows::kValueUnitElements);
+  }
+};
+
+/// The warps that share a work item: all of a CTA, or one alone. Warps that work alone wait for no
+/// other one, but an item takes one of them longer.
+struct DecodeTeam {
+  int num_warps;  // kDecodeWarps or 1
+
+  __device__ explicit DecodeTeam(const DecodeParams& params)
+      : num_warps(params.header->is_warp_per_item != 0 ? 1 : kDecodeWarps) {}
+
+  static __device__ int warp_of_cta() { return static_cast<int>(threadIdx.x / 32); }
+  __device__ bool is_alone() const { return num_warps == 1; }
+  __device__ int warp() const { return is_alone() ? 0 : warp_of_cta(); }
+  __device__ int first_warp() const { return is_alone() ? warp_of_cta() : 0; }  // of the CTA
+  __device__ int thread() const {
+    return static_cast<int>(is_alone() ? threadIdx.x % 32 : threadIdx.x);
+  }
+  __device__ int num_threads() const { return 32 * num_warps; }
+  /// Index among the teams of all CTAs; those of one CTA are far apart.
+  __device__ uint32_t index() const {
+    return blockIdx.x + static_cast<uint32_t>(first_warp()) * gridDim.x;
+  }
+  __device__ uint32_t num_teams() const {
+    return is_alone() ? kDecodeWarps * gridDim.x : gridDim.x;
+  }
+
+  __device__ void sync() const {
+    if (is_alone()) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  /// A barrier. Returns whether `is_true` of some thread.
+  __device__ bool sync_or(bool is_true) const {
+    if (is_alone()) return __any_sync(0xFFFFFFFFu, is_true);
+    return __syncthreads_or(is_true ? 1 : 0) != 0;
   }
 };
 
