@@ -33,8 +33,8 @@ import subprocess
 import sys
 import time
 
-from bench_tables import (BATCHES, KV_DTYPES, TABLES, TP_FORMS, TP_SIZES, summary_line,
-                          with_tables)
+from bench_tables import (BATCHES, KV_DTYPES, MOE_FORMS, MOE_SHAPES, QUEUE_FORMS, TABLES, TP_FORMS,
+                          TP_SIZES, TRTLLM, queue_key, summary_line, with_tables)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIGS = os.path.join(ROOT, "bench", "configs")
@@ -58,6 +58,9 @@ OPTIONS = {
     "nested_full": config("nestedfp.json"),
     "nested_low": config("nestedfp.json", "--precision", "low"),
 }
+# Tokens that an H200 holds beside the weights, by shape and type of the KV cache.
+KV_TOKENS = {("8b", "f16"): 840_000, ("8b", "fp8"): 1_760_000, ("8b", "int4"): 3_400_000,
+             ("70b", "fp8"): 330_000, ("70b", "int4"): 1_000_000}
 # As many sequences as the memory of an H200 holds.
 MANY = ("--gpu-memory-utilization", "0.94", "--max-num-seqs")
 SHAPE = ["--load-format", "dummy", "--config", "llama-3-8b", "--dtype", "float16"]
@@ -123,6 +126,37 @@ def divided_parts():
     yield divided("70b", "f16", 2, "1,16", 64, 64, 300, *most)
 
 
+def queues():
+    """The lengths that TensorRT-LLM publishes, by pairs of lengths, so that whole rows come first."""
+    for shape, rows in TRTLLM.items():
+        config_of = {"8b": "llama-3.1-8b", "70b": "llama-3-70b"}[shape]
+        for (input_len, output_len), row in rows.items():
+            for key, kv_dtype in QUEUE_FORMS[shape].items():
+                # As many sequences as the cache holds from start to end, so that none is preempted.
+                most = KV_TOKENS[shape, kv_dtype] // (input_len + output_len)
+                yield Part(queue_key(shape, key, input_len, output_len),
+                           ("bench", "throughput", "--load-format", "dummy", "--config", config_of,
+                            "--dtype", "float16", *OPTIONS[key], "--kv-dtype", kv_dtype,
+                            "--num-prompts", str(row.num_prompts), "--input-len", str(input_len),
+                            "--output-len", str(output_len), "--max-num-seqs",
+                            str(min(most, row.num_prompts, 2048)), "--gpu-memory-utilization",
+                            "0.94", "--no-self-check"), 300)
+
+
+def mixtures():
+    """Mixtures of experts: decode steps of several batches on one load, and a prompt."""
+    for shape in MOE_SHAPES:
+        for key in MOE_FORMS:
+            model = ("bench", "latency", "--load-format", "dummy", "--config", shape, "--dtype",
+                     "float16", *OPTIONS[key], "--no-self-check", "--num-iters", "1")
+            yield Part(f"moe_{shape}_{key}_decode",
+                       (*model, "--batch-size", "1,16,64,256", "--input-len", "256",
+                        "--output-len", "32"), 120)
+            yield Part(f"moe_{shape}_{key}_prefill",
+                       (*model, "--batch-size", "1", "--input-len", "8191", "--output-len", "1"),
+                       120)
+
+
 # In the order in which they run: what counts most comes first. A prompt of 8191 tokens and one
 # more fill the 8192 positions of the shape.
 PARTS = [
@@ -148,6 +182,15 @@ PARTS = [
     *(Part(f"all_reduce_tp{n}", ("bench", "all-reduce", "--tensor-parallel-size", str(n)), 60,
            has_model=False, num_gpus=n) for n in (2, 4)),
     *divided_parts(),
+    # The first requests decode beside the prompts of the last ones, for 128 steps.
+    latency("profile_w4a8_batch1024", 1024, 1024, 320, *OPTIONS["w4a8"], "--kv-dtype", "int4",
+            "--gpu-memory-utilization", "0.94", "--num-iters-warmup", "0", "--profile",
+            seconds=120),
+    latency("profile_w4a8_prefill8192", 1, 8191, 1, *OPTIONS["w4a8"], "--kv-dtype", "int4",
+            "--profile"),
+    Part("experts", ("bench", "experts"), 90, has_model=False),
+    *mixtures(),
+    *queues(),
 ]
 
 

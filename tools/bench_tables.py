@@ -2,6 +2,7 @@
 the results by part to lines of Markdown. tools/bench_gpu.py prints them and writes them into the
 page between their marks."""
 
+import dataclasses
 import re
 from statistics import geometric_mean
 
@@ -41,6 +42,48 @@ GEMMS = {
 # Models divided among GPUs: the forms of each shape, and how many GPUs.
 TP_FORMS = {"8b": ("w4a16", "fp8", "f16"), "70b": ("w4a8", "fp8", "f16")}
 TP_SIZES = (1, 2)
+# Mixtures of experts.
+MOE_SHAPES = {"mixtral-8x7b": "Mixtral 8x7B", "qwen3-30b-a3b": "Qwen3-30B-A3B"}
+MOE_FORMS = ("f16", "fp8", "w4a16", "w4a8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """Requests of one length, all queued at once."""
+    num_prompts: int
+    trtllm: int  # output tokens a second that are published
+
+
+# Published by NVIDIA for TensorRT-LLM 1.0 on an H200 of 141 GB, FP8 checkpoints with FP8 KV caches
+# (docs/source/performance/perf-overview.md of its repository), by tokens of prompt and output.
+TRTLLM = {
+    "8b": {
+        (1000, 1000): Queue(1536, 17744),
+        (128, 128): Queue(4096, 27911),
+        (2048, 128): Queue(512, 3538),
+        (500, 2000): Queue(1024, 20770),
+        (5000, 500): Queue(256, 3902),
+        (128, 2048): Queue(1024, 26221),
+        (2048, 2048): Queue(768, 12194),
+        (1000, 2000): Queue(1024, 16828),
+        (128, 4096): Queue(768, 18027),
+        (20000, 2000): Queue(96, 1804),
+    },
+    "70b": {
+        (1000, 1000): Queue(512, 2909),
+        (2048, 128): Queue(128, 442),
+        (500, 2000): Queue(384, 3666),
+        (128, 2048): Queue(384, 4336),
+        (5000, 500): Queue(96, 566),
+        (2048, 2048): Queue(256, 2003),
+    },
+}
+# The type of the KV cache of each kind of weights.
+QUEUE_FORMS = {
+    "8b": {"fp8": "fp8", "w4a8": "int4", "w4a8_group": "int4", "w4a16": "fp8", "w4ax": "int4",
+           "f16": "f16", "nested_low": "fp8", "nested_full": "fp8"},
+    "70b": {"w4a8": "int4", "fp8": "fp8"},
+}
 KV_DTYPES = ("f16", "fp8", "int8", "int4")
 VARIANTS = {
     "no_pipeline": "no stages, nothing ahead",
@@ -50,6 +93,11 @@ VARIANTS = {
     "no_sharing": "no Stream-K",
     "with_none": "without all",
 }
+
+
+def queue_key(shape, key, input_len, output_len):
+    """The part's name."""
+    return f"trtllm_{shape}_{key}_{input_len}_{output_len}"
 
 
 def first_of(*values):
@@ -301,6 +349,71 @@ def all_reduce(results):
     return table(["", "sum, us", "NCCL", "sum, residual and norm, us", "NCCL and a kernel"], rows)
 
 
+def queues(results):
+    """Requests of one length, all queued at once, beside what TensorRT-LLM publishes."""
+    rows = []
+    for shape, lengths in TRTLLM.items():
+        for (input_len, output_len), queue in lengths.items():
+            for key, kv_dtype in QUEUE_FORMS[shape].items():
+                result = results.get(queue_key(shape, key, input_len, output_len))
+                if not result:
+                    continue
+                times, elapsed = result["device_times"], result["elapsed_s"]
+                rate = result["output_tokens_per_s"]
+                rows.append([
+                    f"{shape.upper()}, {input_len} / {output_len}, {WEIGHTS[key]}, {kv_dtype}",
+                    f"{rate:.0f}", queue.trtllm, f"{rate / queue.trtllm:.2f}",
+                    result["largest_batch"],
+                    f"{100 * result['roofline_share']:.0f} %",
+                    *(f"{100 * times[name] / elapsed:.0f} %" for name in
+                      ("prefill_steps_s", "decode_steps_s", "idle_between_steps_s")),
+                    f"{1e3 * result['time_per_output_token_s']['median']:.1f}",
+                    f"{1e3 * result['time_per_output_token_s']['p99']:.1f}"])
+    return table(["shape, prompt / output, weights, KV cache", "output tokens/s", "TensorRT-LLM",
+                  "ratio", "largest batch", "of the roofline", "steps with prompts",
+                  "decodes alone", "idle", "TPOT, ms", "p99"], rows)
+
+
+def experts(results):
+    """One layer's experts in microseconds, and how many times faster than f16."""
+    times = {}
+    for row in results.get("experts", {}).get("experts", []):
+        times.setdefault(row["name"], {}).setdefault(row["weights"], {})[row["M"]] = row["us"]
+    rows = []
+    counts = sorted({M for by_weights in times.values() for by_M in by_weights.values()
+                     for M in by_M})
+    for layer, by_weights in times.items():
+        for weights, by_M in by_weights.items():
+            base = by_weights.get("f16", {})
+            cells = []
+            for M in counts:
+                cell = f"{by_M[M]:.0f}" if M in by_M else ""
+                if cell and weights != "f16" and M in base:
+                    cell += f" ({base[M] / by_M[M]:.1f})"
+                cells.append(cell)
+            rows.append([f"{layer}, {GEMMS.get(weights, 'FP8')}", *cells])
+    return table(["one layer, rows", *counts], rows)
+
+
+def mixtures(results):
+    """Decode steps of mixtures and their floors, and a prompt."""
+    rows = []
+    for shape, name in MOE_SHAPES.items():
+        for key in MOE_FORMS:
+            decodes = results.get(f"moe_{shape}_{key}_decode")
+            if not decodes:
+                continue
+            prefill = results.get(f"moe_{shape}_{key}_prefill")
+            by_batch = {result["batch_size"]: result for result in decodes}
+            rows.append([
+                f"{name}, {WEIGHTS[key]}", f"{decodes[0]['packed_bytes'] / 1e9:.1f}",
+                *(f"{step_ms(result):.2f} ({step_ms(result) / result['decode_step_floor_s'] / 1e3:.2f})"
+                  if (result := by_batch.get(batch_size)) else "" for batch_size in (1, 16, 64, 256)),
+                f"{1e3 * prefill['time_to_first_token_s']:.0f}" if prefill else ""])
+    return table(["", "GB", "batch 1, ms (of the floor)", "16", "64", "256",
+                  "prompt of 8191, ms"], rows)
+
+
 # The tables by the name of their marks in docs/benchmarks.md.
 TABLES = {
     "summary": summary,
@@ -317,6 +430,9 @@ TABLES = {
     "gemm_ratios": lambda results: gemm_means(results, "ratios"),
     "gemm_times": gemm_times,
     "divided": divided,
+    "experts": experts,
+    "mixtures": mixtures,
+    "queues": queues,
     "all_reduce": all_reduce,
 }
 MARKED = re.compile(r"(<!-- gpu:(\w+):begin[^>]*-->\n).*?(<!-- gpu:\2:end -->)", re.S)
@@ -359,7 +475,8 @@ def summary_line(key, result):
     if "all_reduce" in result:
         ratios = sorted(row["sum_over_nccl"] for row in result["all_reduce"])
         return f"| {key} | {ratios[0]:.2f} to {ratios[-1]:.2f} of NCCL's time | - |"
-    rows = first_of(result.get("attention"), result.get("sampling"), result.get("products"), [])
+    rows = first_of(result.get("attention"), result.get("sampling"), result.get("experts"),
+                    result.get("products"), [])
     # Only the GEMMs that layers run count.
     shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))
     if not shares:

@@ -28,12 +28,18 @@ if kind == "eval":
 result = {{
     "latency": {{"time_to_first_token_s": 0.5, "median_time_per_output_token_s": 0.004,
                 "decode_step_floor_s": 0.003, "output_len": 128, "decode_roofline_share": 0.75,
-                "batch_size": 1,
+                "batch_size": 1, "packed_bytes": 5e9,
                 "first_token_roofline_share": 0.5, "profile": [
                     {{"step": "prefill", "operations": [{{"name": "o", "share": 1.0}}]}},
                     {{"step": "decode", "operations": [{{"name": "o", "share": 0.75}}]}}]}},
     "throughput": {{"requests_per_s": 1, "output_tokens_per_s": 100, "total_tokens_per_s": 300,
-                   "largest_batch": 7, "roofline_share": 0.25, "kv_dtype": "f16"}},
+                   "largest_batch": 7, "roofline_share": 0.25, "kv_dtype": "f16",
+                   "elapsed_s": 10, "time_per_output_token_s": {{"median": 0.05, "p99": 0.0625}},
+                   "device_times": {{"prefill_steps_s": 2.5, "decode_steps_s": 7,
+                                    "idle_between_steps_s": 0.5}}}},
+    "experts": {{"experts": [
+        {{"name": "Mixtral", "weights": "f16", "M": 16, "us": 60.0, "roofline_share": 0.5}},
+        {{"name": "Mixtral", "weights": "e4m3", "M": 16, "us": 40.0, "roofline_share": 0.5}}]}},
     "attention": {{"attention": [
         {{"name": "decode 1x8 f16", "median_us": 5.04, "roofline_share": 0.2}},
         {{"name": "decode 1x8 int4", "median_us": 4.0, "roofline_share": 0.9}}]}},
@@ -58,6 +64,10 @@ result = {{
     "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}},
                  "ablation": [{{"variant": "no_pipeline", "M": 16, "over_full": 2.345}}]}},
 }}[kind]
+if "--batch-size" in args:
+    sizes = args[args.index("--batch-size") + 1].split(",")
+    if len(sizes) > 1:
+        result = [dict(result, batch_size=int(size)) for size in sizes]
 with open(args[args.index("--output-json") + 1], "w") as file:
     json.dump(result, file)
 """
@@ -83,7 +93,9 @@ class BenchGpu(unittest.TestCase):
             return file.read()
 
     def test_goes_on_where_a_part_fails(self):
-        result = self.run_tool()
+        result = self.run_tool("--parts", "latency_*,throughput_f*,attention,sampling,perplexity*,"
+                               "profile_f16*,gemm,ablation,all_reduce*,tp?_8b_f16_decode,experts,"
+                               "moe_mixtral*_f16_*,trtllm_8b_f*_1000_1000")
         self.assertEqual(result.returncode, 1)
         self.assertIn("failed: throughput_fp8: exit code 1: halley: no memory", result.stderr)
         files = os.listdir(self.results)
@@ -114,6 +126,11 @@ class BenchGpu(unittest.TestCase):
                      "| f16, prefill8192 | prefill | 100 % |", "| 16 | 2.35 |  |  |  |  |  |",
                      "| 64 x 32, 1 | 1.2 | 2.5 |  |  | 8.0 |  |",
                      "| 8B f16, decode, batch 1 | 4.00 |  |  |",
+                     "| Mixtral, f16 | 60 |", "| Mixtral, FP8 | 40 (1.5) |",
+                     "| Mixtral 8x7B, f16 | 5.0 | 4.00 (1.33) | 4.00 (1.33) | 4.00 (1.33) | "
+                     "4.00 (1.33) | 500 |",
+                     "| 8B, 1000 / 1000, f16, f16 | 100 | 17744 | 0.01 | 7 | 25 % | 25 % | 70 % | "
+                     "5 % | 50.0 | 62.5 |",
                      "left out: it needs 2 GPUs"):
             self.assertIn(line + "\n", result.stdout)
         document = json.loads(self.read("gpu_gemm.json"))
