@@ -97,7 +97,7 @@ Run add_bench_attention(CLI::App& bench) {
       *bench.add_subcommand("attention", "Time attention over the paged KV cache on a GPU");
   auto options = std::make_shared<AttentionOptions>();
   // The heads of Llama-3, and typical batches of servers.
-  options->decodes = {"32x4096", "64x8192", "128x2048", "1x32768", "1x1024"};
+  options->decodes = {"32x4096", "64x8192", "128x2048", "1024x1024", "1x32768", "1x1024"};
   options->prefills = {"1x8192", "4x2048"};
   const auto add_shapes = [&](const char* name, std::vector<std::string>& value, const char* text) {
     app.add_option(name, value, text)->delimiter(',')->capture_default_str();

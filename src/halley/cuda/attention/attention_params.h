@@ -43,12 +43,12 @@ struct ScoreRule {
   int window = 0;      // 0: none
 };
 
-/// The host sets the first two; the others are counters that are 0 between launches.
+/// Counters in device memory. The host sets num_items; the others are 0 between launches.
 struct DecodeHeader {
   uint32_t num_items = 0;
-  uint32_t is_warp_per_item = 0;  // 1: each warp takes work items of its own; 0: each CTA
-  uint32_t next_work = 0;         // next work item that a team of warps takes
+  uint32_t next_work = 0;  // next work item that a team of warps takes
   uint32_t num_teams_done = 0;
+  uint32_t unused = 0;
 };
 
 struct DecodeParams {

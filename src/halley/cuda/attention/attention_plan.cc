@@ -65,22 +65,22 @@ struct DecodeLoad {
 
 /// Microseconds on an H200 until `num_teams` teams of warps have done `num_items` items, the
 /// largest of `item_bytes`. An item costs a team some, and so does each of its bytes while all
-/// teams read. With fewer teams each one reads faster, and so do the last ones of a batch; a warp
-/// alone is bound by its copies in flight.
+/// teams read. With fewer teams each one reads faster, and so do the last ones of a batch.
 double decode_us(const DecodeLoad& load, int64_t item_bytes, int64_t num_items, int64_t num_teams,
                  bool is_warp_per_item) {
-  constexpr double kItemUs = 6, kByteUs = 1.0 / 16000;  // of a CTA
+  constexpr double kItemUs = 6, kItemOfWarpUs = 16, kByteUs = 1.0 / 16000;  // a byte's of a CTA
   constexpr double kFewTeams = 0.6, kLastItem = 1.0 / 6;
   // All warps of a CTA read an item's tiles at the same time.
   constexpr int64_t kItemBytesLeast = 32768;
+  const double one_us = is_warp_per_item ? kItemOfWarpUs : kItemUs;
   const double byte_us = kByteUs * (is_warp_per_item ? kDecodeWarps : 1);
   const int64_t least = kItemBytesLeast / (is_warp_per_item ? kDecodeWarps : 1);
   const double share = static_cast<double>(num_items) / static_cast<double>(num_teams);
-  const double item_us = kItemUs + std::clamp(share, kFewTeams, 1.0) * byte_us *
-                                       static_cast<double>(std::max(item_bytes, least));
+  const double item_us = one_us + std::clamp(share, kFewTeams, 1.0) * byte_us *
+                                      static_cast<double>(std::max(item_bytes, least));
   if (num_items <= num_teams) return item_us;  // each team has one item
   const double all =
-      kItemUs * static_cast<double>(num_items) + byte_us * static_cast<double>(load.num_bytes);
+      one_us * static_cast<double>(num_items) + byte_us * static_cast<double>(load.num_bytes);
   return std::max(item_us, all / static_cast<double>(num_teams) + kLastItem * item_us);
 }
 

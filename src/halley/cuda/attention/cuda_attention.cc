@@ -89,6 +89,12 @@ attention::Activations activations(ConstMatrix q, Matrix out) {
   return result;
 }
 
+template <KvDType kType>
+void launch_decode(const CudaContext& context, const DecodeParams& params, bool is_warp_per_item) {
+  if (is_warp_per_item) return attention::launch_decode<kType, 1>(context, params);
+  attention::launch_decode<kType, kDecodeWarps>(context, params);
+}
+
 }  // namespace
 
 size_t CudaAttentionBatch::num_bytes(const CudaAttentionLimits& limits) {
@@ -148,7 +154,6 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   std::byte* staging = staging_.data();
   DecodeHeader header;
   header.num_items = static_cast<uint32_t>(plan.decode_items.size());
-  header.is_warp_per_item = split.is_warp_per_item ? 1 : 0;
   std::memcpy(staging + layout_.header, &header, sizeof(header));
   std::copy(plan.decode_items.begin(), plan.decode_items.end(),
             reinterpret_cast<DecodeItem*>(staging + layout_.decode_items));
@@ -165,7 +170,7 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   copy(stream, layout_.prefill_items, prefill_bytes);
   copy(stream, layout_.tables, sequences.size() * static_cast<size_t>(stride) * sizeof(int32_t));
   stream.record(is_copied_);
-  num_decode_items_ = static_cast<int64_t>(plan.decode_items.size());
+  is_warp_per_item_ = split.is_warp_per_item;
   num_prefill_items_ = static_cast<int64_t>(plan.prefill_items.size());
 }
 
@@ -189,15 +194,15 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
   params.partial_stats = reinterpret_cast<float2*>(data + layout.partial_stats);
   switch (cache.layout.dtype) {
     case KvDType::kF16:
-      return attention::launch_decode_type<KvDType::kF16>(context, params);
+      return launch_decode<KvDType::kF16>(context, params, batch.is_warp_per_item());
     case KvDType::kBf16:
-      return attention::launch_decode_type<KvDType::kBf16>(context, params);
+      return launch_decode<KvDType::kBf16>(context, params, batch.is_warp_per_item());
     case KvDType::kFp8E4M3:
-      return attention::launch_decode_type<KvDType::kFp8E4M3>(context, params);
+      return launch_decode<KvDType::kFp8E4M3>(context, params, batch.is_warp_per_item());
     case KvDType::kInt8:
-      return attention::launch_decode_type<KvDType::kInt8>(context, params);
+      return launch_decode<KvDType::kInt8>(context, params, batch.is_warp_per_item());
     case KvDType::kInt4:
-      return attention::launch_decode_type<KvDType::kInt4>(context, params);
+      return launch_decode<KvDType::kInt4>(context, params, batch.is_warp_per_item());
     case KvDType::kF32:
       break;  // rejected above
   }

@@ -44,6 +44,8 @@ class CudaAttentionBatch {
               int64_t num_pages, std::span<const BatchSequence> sequences);
 
   int64_t num_prefill_items() const { return num_prefill_items_; }
+  /// Whether each warp takes decodes of its own, not each CTA: another kernel.
+  bool is_warp_per_item() const { return is_warp_per_item_; }
   /// All device memory that batches of these limits take.
   static size_t num_bytes(const CudaAttentionLimits& limits);
 
@@ -66,7 +68,8 @@ class CudaAttentionBatch {
   DeviceBuffer buffer_;
   PinnedBuffer staging_;
   CudaEvent is_copied_;
-  int64_t num_decode_items_ = 0, num_prefill_items_ = 0;
+  int64_t num_prefill_items_ = 0;
+  bool is_warp_per_item_ = false;
 };
 
 /// out[m] = softmax(scale * q[m] K^T) V for the batch's sequences with one new token (split-KV).
@@ -83,7 +86,8 @@ class CudaAttentionBatch {
 ///           in any batch
 /// Writes    the rows of these sequences
 /// Stream    asynchronous and capturable: the grid is fixed, and CTAs read their work items from
-///           the batch's memory, so that the next update() serves the graph too
+///           the batch's memory, so that each later update() with the same is_warp_per_item()
+///           serves the graph too
 void cuda_decode_attention(const CudaContext& context, const AttentionProblem& problem,
                            const KvLayerView& cache, const CudaAttentionBatch& batch, ConstMatrix q,
                            Matrix out);

@@ -40,12 +40,12 @@ struct DecodeQueue {
 /// before ptx::griddepcontrol_wait(), when the newest token of a sequence may not be written yet.
 template <typename Shape>
 __device__ inline void fill_pipeline(DecodePipeline<Shape>& pipeline, const DecodeQueue& queue,
-                                     const DecodeTeam& team, bool& is_ahead, bool before_wait) {
+                                     bool& is_ahead, bool before_wait) {
   while (pipeline.num_in_flight < Shape::kStages - 1) {
     if (!pipeline.tiles.has_tile()) {
       if (is_ahead || before_wait || !queue.has_next()) return;
       is_ahead = true;
-      pipeline.enter(queue.next_work, team);
+      pipeline.enter(queue.next_work);
       continue;
     }
     if (before_wait && pipeline.tiles.is_last_tile()) return;
@@ -63,22 +63,22 @@ __device__ inline void clear_stages(uint32_t begin, int num_bytes) {
   __syncwarp();
 }
 
-template <KvDType kType, int kHeadDim, int kRows>
-__global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, kRows>::kCtasPerSm))
+template <KvDType kType, int kHeadDim, int kRows, int kTeamWarps>
+__global__ void __launch_bounds__(kDecodeThreads,
+                                  (DecodeShape<kType, kHeadDim, kRows, kTeamWarps>::kCtasPerSm))
     decode_kernel(const __grid_constant__ DecodeParams params) {
-  using Shape = DecodeShape<kType, kHeadDim, kRows>;
-  // The host has written work items and page tables before any kernel of the step.
-  const DecodeUnits units(params, kRows);
-  DecodeQueue queue;
-  queue.work = units.work(params, blockIdx.x);  // beside the load of the header
-  const DecodeTeam team(params);
+  using Shape = DecodeShape<kType, kHeadDim, kRows, kTeamWarps>;
+  using Team = typename Shape::Team;
   auto* control =
-      reinterpret_cast<uint32_t*>(shared_memory() + Shape::kControlBegin) + 2 * team.first_warp();
+      reinterpret_cast<uint32_t*>(shared_memory() + Shape::kControlBegin) + 2 * Team::first_warp();
+  const DecodeUnits units(params, kRows);
   const bool is_padded = params.rows.head_dim < kHeadDim;
-  const uint32_t num_teams = team.num_teams();
-  queue.index = team.index();
+  // The host has written work items and page tables before any kernel of the step.
+  const uint32_t num_teams = Team::num_teams();
+  DecodeQueue queue;
+  queue.index = Team::index();
   queue.next = queue.index + num_teams;
-  if (queue.index != blockIdx.x) queue.work = units.work(params, queue.index);
+  queue.work = units.work(params, queue.index);
   queue.num_work = params.header->num_items * units.num_units;
   // Beyond two work items a team, teams take them from a counter.
   const bool is_dynamic = queue.num_work > 2 * num_teams;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   __syncwarp();
   bool is_ahead = false;
   if (queue.index < queue.num_work) {
-    pipeline.enter(queue.work, team);
-    fill_pipeline(pipeline, queue, team, is_ahead, true);
+    pipeline.enter(queue.work);
+    fill_pipeline(pipeline, queue, is_ahead, true);
   }
   ptx::griddepcontrol_wait();
   // The SMs are about equally full now, and the next kernel's prefetches run during the combine.
@@ -105,17 +105,17 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   uint32_t index_before = 0;
   while (queue.index < queue.num_work) {
     uint32_t after_next = queue.num_work;
-    if (is_dynamic && team.thread() == 0) {
+    if (is_dynamic && Team::thread() == 0) {
       after_next = 2 * num_teams + atomicAdd(&params.header->next_work, 1u);
     }
     queue.next_work = units.work(params, queue.next);
-    fill_pipeline(pipeline, queue, team, is_ahead, false);
+    fill_pipeline(pipeline, queue, is_ahead, false);
     Warp warp_state;
     warp_state.begin(queries, params.rule);
     const int begin = queue.work.item.begin, end = queue.work.item.end;
-    for (DecodeTiles<Shape> tiles(queue.work.item, team); tiles.has_tile(); tiles.advance()) {
+    for (DecodeTiles<Shape> tiles(queue.work.item); tiles.has_tile(); tiles.advance()) {
       const uint32_t stage = pipeline.wait();
-      fill_pipeline(pipeline, queue, team, is_ahead, false);
+      fill_pipeline(pipeline, queue, is_ahead, false);
       warp_state.add_tile(stage, tiles.position, begin, end, params.rows.is_bulk, params.rule);
     }
     if (queue.has_next()) {
@@ -125,27 +125,27 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
       ptx::griddepcontrol_launch_dependents();
     }
     warp_state.softmax.finish();
-    if (team.thread() == 0) {
+    if (Team::thread() == 0) {
       control[0] = after_next;
       control[1] = arrived_last ? 1u : 0u;
     }
     store_warp_partials(queue.work, warp_state, pipeline.free_begin());
-    team.sync();
-    combine_warps<Shape>(params, team, queue.work);
+    Team::sync();
+    combine_warps<Shape>(params, queue.work);
     after_next = control[0];
     const bool combines_previous = control[1] != 0;
     // Generic-proxy writes to the free stages come before the next bulk copies.
     ptx::fence_proxy_async_shared();
-    team.sync();
+    Team::sync();
     // The atomic's result arrives while the next item is computed.
     const bool is_split = queue.work.item.num_splits > 1;
     arrived_last =
-        team.thread() == 0 && is_split && arrive_split(params, queue.work, units.num_units);
+        Team::thread() == 0 && is_split && arrive_split(params, queue.work, units.num_units);
     if (combines_previous) {
-      combine_splits<Shape>(params, team, units.work(params, index_before), pipeline.free_begin());
-      if (team.is_alone()) {
+      combine_splits<Shape>(params, units.work(params, index_before), pipeline.free_begin());
+      if constexpr (Team::kIsAlone) {
         ptx::fence_proxy_async_shared();
-        team.sync();
+        Team::sync();
       }
     }
     if (is_padded) {
@@ -158,10 +158,10 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     queue.work = queue.next_work;
     is_ahead = false;
   }
-  if (team.sync_or(arrived_last)) {
-    combine_splits<Shape>(params, team, queue.work, pipeline.free_begin());
+  if (Team::sync_or(arrived_last)) {
+    combine_splits<Shape>(params, queue.work, pipeline.free_begin());
   }
-  if (is_dynamic && team.thread() == 0) {
+  if (is_dynamic && Team::thread() == 0) {
     __threadfence();
     if (atomicAdd(&params.header->num_teams_done, 1u) == num_teams - 1) {
       params.header->next_work = 0;

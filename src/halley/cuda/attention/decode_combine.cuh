@@ -51,7 +51,7 @@ template <typename Warp>
 __device__ inline void store_warp_partials(const DecodeWork& work, const Warp& warp_state,
                                            int begin) {
   using Shape = typename Warp::Shape;
-  const int warp = DecodeTeam::warp_of_cta();
+  const int warp = Shape::Team::warp_of_cta();
   auto* stats = reinterpret_cast<float2*>(shared_memory() + Shape::kStatBegin);
   auto* own = reinterpret_cast<float*>(shared_memory() + begin);
   auto* stage_offsets = reinterpret_cast<int*>(shared_memory() + Shape::kStageOffsetBegin);
@@ -84,29 +84,27 @@ __device__ inline void store_warp_partials(const DecodeWork& work, const Warp& w
 
 /// Combines the team's warps. Writes the output row, or the split's partial result with its stats.
 template <typename Shape>
-__device__ inline void combine_warps(const DecodeParams& params, const DecodeTeam& team,
-                                     const DecodeWork& work) {
+__device__ inline void combine_warps(const DecodeParams& params, const DecodeWork& work) {
+  using Team = typename Shape::Team;
   constexpr int kHeadDim = Shape::kPaddedHeadDim;
   const auto* stats = reinterpret_cast<const float2*>(shared_memory() + Shape::kStatBegin) +
-                      team.first_warp() * Shape::kRowsMax;
+                      Team::first_warp() * Shape::kRowsMax;
   const auto* stage_offsets =
-      reinterpret_cast<const int*>(shared_memory() + Shape::kStageOffsetBegin) + team.first_warp();
+      reinterpret_cast<const int*>(shared_memory() + Shape::kStageOffsetBegin) + Team::first_warp();
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work) + work.item.split * num_heads;
-  for (int i = 4 * team.thread(); i < work.num_rows * kHeadDim; i += 4 * team.num_threads()) {
+  for (int i = 4 * Team::thread(); i < work.num_rows * kHeadDim; i += 4 * Team::kNumThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
     float greatest = -infinity(), sum = 0;
-    float2 of_warp[kDecodeWarps];
+    float2 of_warp[Team::kNumWarps];
 #pragma unroll
-    for (int warp = 0; warp < kDecodeWarps; ++warp) {
-      if (warp >= team.num_warps) break;
+    for (int warp = 0; warp < Team::kNumWarps; ++warp) {
       of_warp[warp] = stats[warp * Shape::kRowsMax + row];
       greatest = fmaxf(greatest, of_warp[warp].x);
     }
     CombinedVec4 values;
 #pragma unroll
-    for (int warp = 0; warp < kDecodeWarps; ++warp) {
-      if (warp >= team.num_warps) break;
+    for (int warp = 0; warp < Team::kNumWarps; ++warp) {
       const float factor = rescale_factor(of_warp[warp].x, of_warp[warp].y, greatest);
       sum = fmaf(of_warp[warp].y, factor, sum);
       const auto* from = reinterpret_cast<const float2*>(shared_memory() + stage_offsets[warp] +
@@ -139,13 +137,14 @@ __device__ inline bool arrive_split(const DecodeParams& params, const DecodeWork
 
 /// factors: [splits, rows] and sums: [rows], both in shared memory; one warp a row.
 template <typename Shape>
-__device__ inline void compute_split_factors(const DecodeParams& params, const DecodeTeam& team,
-                                             const DecodeWork& work, float* factors, float* sums) {
+__device__ inline void compute_split_factors(const DecodeParams& params, const DecodeWork& work,
+                                             float* factors, float* sums) {
+  using Team = typename Shape::Team;
   static_assert(kNumSplitsMax <= 64);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work);
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  for (int row = team.warp(); row < work.num_rows; row += team.num_warps) {
+  for (int row = Team::warp(); row < work.num_rows; row += Team::kNumWarps) {
     float2 stats[2];
     float greatest = -infinity();
 #pragma unroll
@@ -177,19 +176,20 @@ __device__ inline void compute_split_factors(const DecodeParams& params, const D
 /// Combines all splits of the item's sequence in ascending order. A warp alone overwrites its free
 /// stage, at `stage_begin`.
 template <typename Shape>
-__device__ inline void combine_splits(const DecodeParams& params, const DecodeTeam& team,
-                                      const DecodeWork& work, int stage_begin) {
+__device__ inline void combine_splits(const DecodeParams& params, const DecodeWork& work,
+                                      int stage_begin) {
+  using Team = typename Shape::Team;
   constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 16;
   constexpr int kNumFactors = static_cast<int>(kNumSplitsMax) * Shape::kRowsMax;
   static_assert(4 * (kNumFactors + Shape::kRowsMax) <= Shape::kStageBytes);
-  const int begin = team.is_alone() ? stage_begin : Shape::kFactorBegin;
+  const int begin = Team::kIsAlone ? stage_begin : Shape::kFactorBegin;
   auto* factors = reinterpret_cast<float*>(shared_memory() + begin);
   float* sums = factors + kNumFactors;
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const float* partial = params.partial_values + first_partial(params, work) * kHeadDim;
   const int64_t split_stride = num_heads * kHeadDim;
   const int num_splits = work.item.num_splits;
-  const int thread = team.thread();
+  const int thread = Team::thread();
   const auto load = [&](int first_split, int i, float4(&vectors)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
@@ -200,9 +200,9 @@ __device__ inline void combine_splits(const DecodeParams& params, const DecodeTe
   const int count = work.num_rows * kHeadDim;
   float4 vectors[kAtOnce];
   if (4 * thread < count) load(0, 4 * thread, vectors);  // in flight while factors are computed
-  compute_split_factors<Shape>(params, team, work, factors, sums);
-  team.sync();
-  for (int i = 4 * thread; i < count; i += 4 * team.num_threads()) {
+  compute_split_factors<Shape>(params, work, factors, sums);
+  Team::sync();
+  for (int i = 4 * thread; i < count; i += 4 * Team::kNumThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
     CombinedVec4 values;
     for (int split = 0; split < num_splits; split += kAtOnce) {

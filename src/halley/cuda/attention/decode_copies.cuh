@@ -27,16 +27,16 @@ template <typename Shape>
 struct DecodeTiles {
   int position = 0;        // first position of the next tile
   int begin = 0, end = 0;  // of the item
-  int step = 0;            // positions from a tile of the warp to its next one
+
+  static constexpr int kNumWarps = Shape::Team::kNumWarps;  // a power of two
 
   DecodeTiles() = default;
-  __device__ DecodeTiles(const DecodeItem& item, const DecodeTeam& team)
-      : begin(item.begin), end(item.end), step(team.num_warps * Shape::kTokens) {
-    const int first = begin / Shape::kTokens, n = team.num_warps;  // n: a power of two
-    position = (first + ((team.warp() - first) & (n - 1))) * Shape::kTokens;
+  explicit __device__ DecodeTiles(const DecodeItem& item) : begin(item.begin), end(item.end) {
+    const int first = begin / Shape::kTokens;
+    position = (first + ((Shape::Team::warp() - first) & (kNumWarps - 1))) * Shape::kTokens;
   }
   __device__ bool has_tile() const { return position < end; }
-  __device__ void advance() { position += step; }
+  __device__ void advance() { position += kNumWarps * Shape::kTokens; }
   /// The kernel queued before this one writes the newest token of a sequence.
   __device__ bool is_last_tile() const { return position + Shape::kTokens >= end; }
   /// Whether a token of the tile's run at `run` belongs to the item.

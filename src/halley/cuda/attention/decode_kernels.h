@@ -1,4 +1,5 @@
-// Launches of decode attention, one for each type of the cache.
+// Launches of decode attention, one for each type of the cache and number of warps that share a
+// work item: kDecodeWarps or 1.
 #pragma once
 
 #include "halley/cuda/attention/attention_params.h"
@@ -8,7 +9,7 @@
 namespace halley::attention {
 
 /// The instances are listed in CMakeLists.txt.
-template <KvDType kType>
-void launch_decode_type(const CudaContext& context, const DecodeParams& params);
+template <KvDType kType, int kTeamWarps>
+void launch_decode(const CudaContext& context, const DecodeParams& params);
 
 }  // namespace halley::attention

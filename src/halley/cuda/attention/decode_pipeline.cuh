@@ -31,7 +31,7 @@ struct DecodePipeline {
 
   explicit __device__ DecodePipeline(const DecodeParams& the_params)
       : params(the_params), source{the_params.rows} {
-    const int warp = DecodeTeam::warp_of_cta();
+    const int warp = Shape::Team::warp_of_cta();
     source.page_shift = 31 - __clz(params.rows.page_tokens);
     const uint32_t base = ptx::cvta_to_shared(shared_memory());
     begin = base + static_cast<uint32_t>(warp * Shape::kPipelineBytes);
@@ -45,7 +45,7 @@ struct DecodePipeline {
   __device__ int free_stage() const { return use_stage == 0 ? kStages - 1 : use_stage - 1; }
   /// Bytes from the start of the CTA's shared memory to the free stage.
   __device__ int free_begin() const {
-    return DecodeTeam::warp_of_cta() * Shape::kPipelineBytes + free_stage() * Shape::kStageBytes;
+    return Shape::Team::warp_of_cta() * Shape::kPipelineBytes + free_stage() * Shape::kStageBytes;
   }
 
   /// One lane of the warp calls it; ptx::fence_mbarrier_init() and __syncwarp() follow.
@@ -55,8 +55,8 @@ struct DecodePipeline {
   }
 
   /// Copies are from this work item from now on.
-  __device__ void enter(const DecodeWork& work, const DecodeTeam& team) {
-    tiles = DecodeTiles<Shape>(work.item, team);
+  __device__ void enter(const DecodeWork& work) {
+    tiles = DecodeTiles<Shape>(work.item);
     source.table = params.tables + work.item.table_begin;
     source.kv_head = work.kv_head;
     look_up();

@@ -16,17 +16,54 @@ constexpr int tile_tokens(int row_bytes) {
   return row_bytes >= 128 ? 32 : 64;
 }
 
-/// One instance of the kernel: a cache type, a padded head size, and up to kRows (8 or 16) query
-/// heads of a kv head.
+/// The warps that share a work item: all of a CTA, or one alone. Warps that work alone wait for no
+/// other one, but an item takes one of them longer.
+template <int kWarps>
+struct DecodeTeam {
+  static_assert(kWarps == kDecodeWarps || kWarps == 1);
+  static constexpr int kNumWarps = kWarps;
+  static constexpr int kNumThreads = 32 * kWarps;
+  static constexpr bool kIsAlone = kWarps == 1;
+
+  /// Index of the team's first warp in its CTA.
+  static __device__ int first_warp() { return kIsAlone ? warp_of_cta() : 0; }
+  static __device__ int warp_of_cta() { return static_cast<int>(threadIdx.x / 32); }
+  static __device__ int warp() { return kIsAlone ? 0 : warp_of_cta(); }
+  static __device__ int thread() {
+    return static_cast<int>(kIsAlone ? threadIdx.x % 32 : threadIdx.x);
+  }
+  /// Index among the teams of all CTAs; those of one CTA are far apart.
+  static __device__ uint32_t index() {
+    return blockIdx.x + static_cast<uint32_t>(first_warp()) * gridDim.x;
+  }
+  static __device__ uint32_t num_teams() { return kDecodeWarps / kWarps * gridDim.x; }
+
+  static __device__ void sync() {
+    if constexpr (kIsAlone) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  /// A barrier. Returns whether `is_true` of some thread.
+  static __device__ bool sync_or(bool is_true) {
+    if constexpr (kIsAlone) return __any_sync(0xFFFFFFFFu, is_true);
+    return __syncthreads_or(is_true ? 1 : 0) != 0;
+  }
+};
+
+/// One instance of the kernel: a cache type, a padded head size, up to kRows (8 or 16) query heads
+/// of a kv head, and the warps that share a work item.
 ///
 /// The MMAs compute S^T = K Q^T and O^T = V^T P^T, so that 8 query heads fill the n8 of m16n8k16,
 /// and tokens (or elements of the head) its m16. Tokens of a tile may be in any order as long as P
 /// and V agree: row r of half h of k-step n is the token first_token(r) + (2n + h) kTokenStep. Rows
 /// of 64 bytes and less alternate between even and odd tokens, which lie in the two halves of the
 /// banks.
-template <KvDType kType, int kHeadDim, int kRows>
+template <KvDType kType, int kHeadDim, int kRows, int kTeamWarps>
 struct DecodeShape {
   using Rows = KvRows<kType, kHeadDim>;
+  using Team = DecodeTeam<kTeamWarps>;
   static constexpr KvDType kDType = kType;
   static constexpr int kPaddedHeadDim = kHeadDim;
   static constexpr int kRowsMax = kRows;
@@ -88,44 +125,6 @@ struct DecodeShape {
   /// even `dim`.
   static constexpr __host__ __device__ int combine_offset(int row, int dim) {
     return row * kCombineStride + dim + kUnitPad * (dim / Rows::kValueUnitElements);
-  }
-};
-
-/// The warps that share a work item: all of a CTA, or one alone. Warps that work alone wait for no
-/// other one, but an item takes one of them longer.
-struct DecodeTeam {
-  int num_warps;  // kDecodeWarps or 1
-
-  __device__ explicit DecodeTeam(const DecodeParams& params)
-      : num_warps(params.header->is_warp_per_item != 0 ? 1 : kDecodeWarps) {}
-
-  static __device__ int warp_of_cta() { return static_cast<int>(threadIdx.x / 32); }
-  __device__ bool is_alone() const { return num_warps == 1; }
-  __device__ int warp() const { return is_alone() ? 0 : warp_of_cta(); }
-  __device__ int first_warp() const { return is_alone() ? warp_of_cta() : 0; }  // of the CTA
-  __device__ int thread() const {
-    return static_cast<int>(is_alone() ? threadIdx.x % 32 : threadIdx.x);
-  }
-  __device__ int num_threads() const { return 32 * num_warps; }
-  /// Index among the teams of all CTAs; those of one CTA are far apart.
-  __device__ uint32_t index() const {
-    return blockIdx.x + static_cast<uint32_t>(first_warp()) * gridDim.x;
-  }
-  __device__ uint32_t num_teams() const {
-    return is_alone() ? kDecodeWarps * gridDim.x : gridDim.x;
-  }
-
-  __device__ void sync() const {
-    if (is_alone()) {
-      __syncwarp();
-    } else {
-      __syncthreads();
-    }
-  }
-  /// A barrier. Returns whether `is_true` of some thread.
-  __device__ bool sync_or(bool is_true) const {
-    if (is_alone()) return __any_sync(0xFFFFFFFFu, is_true);
-    return __syncthreads_or(is_true ? 1 : 0) != 0;
   }
 };
 

@@ -92,12 +92,12 @@ struct QuantWriter {
   __device__ int put(int column, float x) const { return quantize(x, row + column); }
   __device__ int put_vec4(int column, float4 x) const {
     int sum = 0;
-    const uint32_t codes = codes_of_vec4(rows.rounding.is_e4m3, x, step, limits, sum);
+    const uint32_t quantized = codes_of_vec4(rows.rounding.is_e4m3, x, step, limits, sum);
     if (rows.is_vec4_aligned) {
-      *reinterpret_cast<uint32_t*>(row + column) = codes;
+      *reinterpret_cast<uint32_t*>(row + column) = quantized;
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) row[column + i] = static_cast<uint8_t>(codes >> 8 * i);
+      for (int i = 0; i < 4; ++i) row[column + i] = static_cast<uint8_t>(quantized >> 8 * i);
     }
     return sum;
   }

@@ -60,6 +60,12 @@ void AttentionBatches::update(const CudaStream& stream, const KvLayerView& cache
   }
 }
 
+std::vector<bool> AttentionBatches::is_warp_per_item() const {
+  std::vector<bool> result;
+  for (const CudaAttentionBatch& batch : batches_) result.push_back(batch.is_warp_per_item());
+  return result;
+}
+
 size_t AttentionBatches::num_bytes(const DecoderConfig& config, const StepLimits& limits) {
   return windows_of(config).size() *
          CudaAttentionBatch::num_bytes(attention_limits(config, limits));

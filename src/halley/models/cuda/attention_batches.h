@@ -25,6 +25,10 @@ class AttentionBatches {
   void update(const CudaStream& stream, const KvLayerView& cache,
               std::span<const BatchSequence> sequences);
 
+  /// CudaAttentionBatch::is_warp_per_item() of each window. A captured step serves later ones whose
+  /// update() says the same.
+  std::vector<bool> is_warp_per_item() const;
+
   const CudaAttentionBatch& of_layer(size_t layer) const { return batches_[of_layer_[layer]]; }
   /// All device memory that it takes.
   static size_t num_bytes(const DecoderConfig& config, const StepLimits& limits);

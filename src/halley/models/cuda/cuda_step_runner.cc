@@ -151,7 +151,8 @@ void CudaStepRunner::queue(const DeviceStep& step) {
 }
 
 void CudaStepRunner::queue_decode(const DeviceStep& step) {
-  const auto [found, is_new] = graphs_.try_emplace({step.num_rows, step.precision});
+  const auto [found, is_new] = graphs_.try_emplace(
+      {step.num_rows, step.precision, model_.memory.attention().is_warp_per_item()});
   std::optional<CudaGraph>& graph = found->second;
   if (!graph) {
     const bool has_room = stats_.num_graphs < static_cast<int64_t>(kNumGraphsMax);

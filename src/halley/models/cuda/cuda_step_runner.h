@@ -48,9 +48,9 @@ struct GraphStats {
 };
 
 /// A step in which every sequence has one row is padded to decode_bucket() rows. The second step of
-/// each size is captured as a graph, which serves all later ones; the first launches the same
-/// operations one by one, with the same results. Models whose experts wait for their routing
-/// (cuda_experts.h) run without graphs.
+/// each size is captured as a graph, which serves all later ones that attention's plan gives to the
+/// same kernels; the first launches the same operations one by one, with the same results. Models
+/// whose experts wait for their routing (cuda_experts.h) run without graphs.
 class CudaStepRunner final : public StepRunner {
  public:
   /// Further sizes run without a graph.
@@ -84,6 +84,14 @@ class CudaStepRunner final : public StepRunner {
     int64_t num_logit_rows = 0;        // rows of logits that are copied to the host
     bool has_span = false;             // false for a step without rows
   };
+  /// The launches of a decode step follow from this.
+  struct GraphKey {
+    int64_t num_rows;
+    Precision precision;
+    std::vector<bool> is_warp_per_item;  // AttentionBatches'
+
+    auto operator<=>(const GraphKey&) const = default;
+  };
   /// The sizes of a step on the device.
   struct Layout {
     StepSize size;
@@ -115,8 +123,8 @@ class CudaStepRunner final : public StepRunner {
   StepResult result_;
 
   std::vector<KvLayerView> cache_;  // cache that the graphs were captured with
-  /// By number of rows; empty: that size has run once.
-  std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;
+  /// Empty: that kind of step has run once.
+  std::map<GraphKey, std::optional<CudaGraph>> graphs_;
   GraphStats stats_;
   StepTrials trials_;
 };
