@@ -119,8 +119,8 @@ endfunction()
 # halley_test(NAME gemm_test SRCS gemm_test.cc DEPS kernels/gemm [LABELS unit] [ARGS ...]
 #             [EXTERNAL ...] [TIMEOUT 60] [UNSANITIZED Suite.Case...])
 # A GoogleTest binary next to the code. The label is `unit` unless another one is given. Tests find
-# the repository through the compile definition HALLEY_SOURCE_DIR. UNSANITIZED cases do not run under
-# sanitizers: those that take long there, whose code other cases run too.
+# the repository through the compile definition HALLEY_SOURCE_DIR. UNSANITIZED cases do not run
+# under sanitizers: those that take long there, whose code other cases run too.
 function(halley_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;EXTERNAL;UNSANITIZED"
                         ${ARGN})

@@ -58,7 +58,7 @@ OPTIONS = {
     "nested_full": config("nestedfp.json"),
     "nested_low": config("nestedfp.json", "--precision", "low"),
 }
-# Tokens that an H200 holds beside the weights, by shape and type of the KV cache.
+# Tokens that an H200 holds next to the weights, by shape and type of the KV cache.
 KV_TOKENS = {("8b", "f16"): 840_000, ("8b", "fp8"): 1_760_000, ("8b", "int4"): 3_400_000,
              ("70b", "fp8"): 330_000, ("70b", "int4"): 1_000_000}
 # As many sequences as the memory of an H200 holds.
@@ -127,7 +127,7 @@ def divided_parts():
 
 
 def queues():
-    """The lengths that TensorRT-LLM publishes, by pairs of lengths, so that whole rows come first."""
+    """The lengths that TensorRT-LLM publishes; all kinds of weights of one length come together."""
     for shape, rows in TRTLLM.items():
         config_of = {"8b": "llama-3.1-8b", "70b": "llama-3-70b"}[shape]
         for (input_len, output_len), row in rows.items():
@@ -182,7 +182,7 @@ PARTS = [
     *(Part(f"all_reduce_tp{n}", ("bench", "all-reduce", "--tensor-parallel-size", str(n)), 60,
            has_model=False, num_gpus=n) for n in (2, 4)),
     *divided_parts(),
-    # The first requests decode beside the prompts of the last ones, for 128 steps.
+    # The first requests decode together with the prompts of the last ones, for 128 steps.
     latency("profile_w4a8_batch1024", 1024, 1024, 320, *OPTIONS["w4a8"], "--kv-dtype", "int4",
             "--gpu-memory-utilization", "0.94", "--num-iters-warmup", "0", "--profile",
             seconds=120),

@@ -350,7 +350,7 @@ def all_reduce(results):
 
 
 def queues(results):
-    """Requests of one length, all queued at once, beside what TensorRT-LLM publishes."""
+    """Requests of one length, all queued at once, next to what TensorRT-LLM publishes."""
     rows = []
     for shape, lengths in TRTLLM.items():
         for (input_len, output_len), queue in lengths.items():
@@ -404,11 +404,13 @@ def mixtures(results):
             if not decodes:
                 continue
             prefill = results.get(f"moe_{shape}_{key}_prefill")
-            by_batch = {result["batch_size"]: result for result in decodes}
+            cells = {}
+            for result in decodes:
+                step, floor = step_ms(result), 1e3 * result["decode_step_floor_s"]
+                cells[result["batch_size"]] = f"{step:.2f} ({step / floor:.2f})"
             rows.append([
                 f"{name}, {WEIGHTS[key]}", f"{decodes[0]['packed_bytes'] / 1e9:.1f}",
-                *(f"{step_ms(result):.2f} ({step_ms(result) / result['decode_step_floor_s'] / 1e3:.2f})"
-                  if (result := by_batch.get(batch_size)) else "" for batch_size in (1, 16, 64, 256)),
+                *(cells.get(batch_size, "") for batch_size in (1, 16, 64, 256)),
                 f"{1e3 * prefill['time_to_first_token_s']:.0f}" if prefill else ""])
     return table(["", "GB", "batch 1, ms (of the floor)", "16", "64", "256",
                   "prompt of 8191, ms"], rows)

@@ -15,7 +15,7 @@ MARK_END = "<!-- modules:end -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 CALL = re.compile(r"\b(halley_module|halley_test|halley_fuzzer)\s*\(([^)]*)\)")
 KEYWORDS = {"NAME", "LAYER", "SRCS", "DEPS", "PRIVATE_DEPS", "EXTERNAL", "HEADERS_ONLY", "LABELS",
-            "ARGS", "TIMEOUT", "CUDA_SRCS", "CUDA_DEPS", "NO_CUDA_SRCS"}
+            "ARGS", "TIMEOUT", "UNSANITIZED", "CUDA_SRCS", "CUDA_DEPS", "NO_CUDA_SRCS"}
 # Headers of other projects belong to whoever declares the library in EXTERNAL.
 EXTERNAL_INCLUDES = (("hwy/", "hwy::hwy"), ("nlohmann/", "nlohmann_json::nlohmann_json"),
                      ("CLI/", "CLI11::CLI11"), ("pcre2", "PkgConfig::PCRE2"),
