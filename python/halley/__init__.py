@@ -14,6 +14,7 @@ from halley._session import (Message, Prompt, TextPrompt, TokenArray, TokenIds, 
                              token_array)
 from halley.async_llm import AsyncLLM
 from halley.llm import LLM
+from halley.lora import LoRARequest
 from halley.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 from halley.quantization import QuantizedLayer, QuantizeResult, quantize
 from halley.sampling_params import SamplingParams, StructuredOutputsParams
@@ -22,7 +23,7 @@ for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError
     _error.__module__ = "halley"
 
 __all__ = [
-    "LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams",
+    "LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams", "LoRARequest",
     "RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics",
     "Prompt", "TextPrompt", "TokensPrompt", "TokenIds", "TokenArray", "Message", "token_array",
     "quantize", "QuantizeResult", "QuantizedLayer", "to_pandas", "eval",

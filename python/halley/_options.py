@@ -1,8 +1,23 @@
-"""The arguments that load a model."""
+"""Arguments: those that load a model, and those of one prompt or of each."""
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
 from halley import _native
+
+T = TypeVar("T")
+
+
+def of_each(name: str, values: T | Sequence[T | None] | None, kind: type[T], count: int
+            ) -> list[T | None]:
+    """The argument `name` of each of `count` prompts: one for all, or a list. Raises InputError."""
+    if values is None or isinstance(values, kind):
+        return [values] * count
+    listed = list(cast(Sequence[T | None], values))
+    if len(listed) != count:
+        raise _native.InputError(f"{name}: expected one, or one for each of the {count} prompts, "
+                                 f"got {len(listed)}.")
+    return listed
 
 
 def set_members(options: object, values: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypedDict, cast
 
 from halley import _native
 from halley._options import session_options
+from halley.lora import LoRARequest
 from halley.outputs import Collector
 from halley.sampling_params import SamplingParams, body_of
 
@@ -101,8 +102,9 @@ class LoadedModel:
                  max_num_batched_tokens: int | None = None,
                  kv_cache_memory_bytes: int | None = None, tensor_parallel_size: int = 1,
                  pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
-                 enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
-                 gpu_memory_utilization: float = 0.9, tune: bool = False, seed: int | None = None,
+                 enable_prefix_caching: bool = True, enable_lora: bool = False,
+                 precision: str = "full", threads: int = 0, gpu_memory_utilization: float = 0.9,
+                 tune: bool = False, seed: int | None = None,
                  chat_template: str | os.PathLike[str] | None = None,
                  tool_call_parser: str = "auto") -> None:
         """Loads the checkpoint in the folder `model`.
@@ -112,8 +114,9 @@ class LoadedModel:
         loaded: "fp8", "int8", "int4-rtn", "nestedfp" or another method of `halley serve`. `tune`:
         on a GPU, measures plans of the model's GEMMs that have none, before it is loaded, and
         keeps them for later loads. `chat_template`: a file in place of the model's own. `seed`:
-        of requests that have none, each with one of its own made of it. None and 0 stand for the
-        program's defaults; `halley serve --help` says more of each.
+        of requests that have none, each with one of its own made of it. `enable_lora`: a model
+        that takes no adapters is an error at once, and not at the first lora_request. None and 0
+        stand for the program's defaults; `halley serve --help` says more of each.
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
@@ -127,7 +130,7 @@ class LoadedModel:
             tensor_parallel_size=tensor_parallel_size,
             pipeline_parallel_size=pipeline_parallel_size, threads=threads,
             gpu_memory_utilization=gpu_memory_utilization, tune=tune,
-            enable_prefix_caching=enable_prefix_caching,
+            enable_prefix_caching=enable_prefix_caching, enable_lora=enable_lora,
             enable_expert_parallel=enable_expert_parallel)
         self._session = _native.Session(options)
         self._seeds = itertools.count(seed) if seed is not None else None
@@ -156,19 +159,26 @@ class LoadedModel:
         --json` prints them."""
         return cast(dict[str, Any], json.loads(self._session.inspect()))
 
+    def remove_lora(self, lora_int_id: int) -> bool:
+        """Frees an adapter; requests that run keep it. Returns whether there was one."""
+        return self._session.remove_adapter(lora_int_id)
+
     def _submit(self, stream: _native.RequestStream, number: int, prompt: Prompt,
-                params: SamplingParams | None) -> Collector:
+                params: SamplingParams | None, lora: LoRARequest | None) -> Collector:
         body, is_text = prompt_body(prompt)
-        collector = self._submit_body(stream, number, body_of(params, body, False), params)
+        collector = self._submit_body(stream, number, body_of(params, body, False), params, lora)
         if not is_text:
             collector.output.prompt = None
         return collector
 
     def _submit_body(self, stream: _native.RequestStream, number: int, body: dict[str, Any],
-                     params: SamplingParams | None) -> Collector:
+                     params: SamplingParams | None, lora: LoRARequest | None) -> Collector:
+        if lora is not None:
+            self._session.add_adapter(lora.lora_int_id, lora.lora_name, lora.lora_path)
         if self._seeds is not None:
             body.setdefault("seed", next(self._seeds))
         count = params.prompt_logprobs if params else None
         submitted = stream.submit(number, json.dumps(body), "messages" in body,
-                                  -1 if count is None else count)
-        return Collector(self._session, str(number), submitted)
+                                  -1 if count is None else count,
+                                  None if lora is None else lora.lora_int_id)
+        return Collector(self._session, str(number), submitted, lora)

@@ -7,6 +7,7 @@ from typing import Any
 
 from halley import _native
 from halley._session import LoadedModel, Message, Prompt, chat_body
+from halley.lora import LoRARequest
 from halley.outputs import Collector, RequestOutput
 from halley.sampling_params import SamplingParams
 
@@ -95,25 +96,28 @@ class AsyncLLM(LoadedModel):
     def _live(self) -> dict[str, _Request]:
         return {}
 
-    def generate(self, prompt: Prompt, sampling_params: SamplingParams | None, request_id: str
-                 ) -> AsyncGenerator[RequestOutput, None]:
+    def generate(self, prompt: Prompt, sampling_params: SamplingParams | None, request_id: str,
+                 lora_request: LoRARequest | None = None) -> AsyncGenerator[RequestOutput, None]:
         """Yields the outputs so far, each time there is more of them, the last time finished.
 
         `request_id` is the handle for abort(). A generator that is closed, or whose task is
         cancelled, ends its request. Raises as LLM.generate().
         """
-        submit = functools.partial(self._submit, prompt=prompt, params=sampling_params)
+        submit = functools.partial(self._submit, prompt=prompt, params=sampling_params,
+                                   lora=lora_request)
         return self._stream(request_id, submit)
 
     def chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None,
-             request_id: str, *, tools: list[dict[str, Any]] | None = None,
+             request_id: str, lora_request: LoRARequest | None = None, *,
+             tools: list[dict[str, Any]] | None = None,
              add_generation_prompt: bool = True, continue_final_message: bool = False,
              chat_template_kwargs: dict[str, Any] | None = None
              ) -> AsyncGenerator[RequestOutput, None]:
         """Answers one conversation as LLM.chat() does; yields and raises as generate()."""
         body = chat_body(messages, sampling_params, tools, add_generation_prompt,
                          continue_final_message, chat_template_kwargs)
-        submit = functools.partial(self._submit_body, body=body, params=sampling_params)
+        submit = functools.partial(self._submit_body, body=body, params=sampling_params,
+                                   lora=lora_request)
         return self._stream(request_id, submit)
 
     async def abort(self, request_id: str) -> None:

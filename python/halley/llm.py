@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from halley import _native
+from halley._options import of_each
 from halley._progress import progress_bar
 from halley._session import LoadedModel, Message, Prompt, chat_body, prompts_of
+from halley.lora import LoRARequest, LoRARequests
 from halley.outputs import Collector, RequestOutput
 from halley.sampling_params import SamplingParams
 
@@ -14,15 +16,6 @@ from halley.sampling_params import SamplingParams
 _WAIT_MILLISECONDS = 100
 
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams] | None
-
-
-def _params_of_each(params: Params, count: int) -> list[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params] * count
-    if len(params) != count:
-        raise _native.InputError(f"sampling_params: expected one, or one for each of the {count} "
-                                 f"prompts, got {len(params)}.")
-    return list(params)
 
 
 class LLM(LoadedModel):
@@ -33,24 +26,28 @@ class LLM(LoadedModel):
     _numbers = itertools.count()
 
     def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None,
-                 use_tqdm: bool = True) -> list[RequestOutput]:
+                 use_tqdm: bool = True, lora_request: LoRARequests = None
+                 ) -> list[RequestOutput]:
         """Continues every prompt; the outputs have the order of the prompts.
 
         A prompt is a text, token ids, {"prompt": text} or {"prompt_token_ids": ids}. Token ids are
         a list of integers or an array [T] on the CPU that has __dlpack__. `sampling_params` are
         those of all prompts, or a list of one for each; None: the model's own defaults, and 16
-        tokens.
+        tokens. `lora_request`: the adapter of all prompts, or a list of one or None for each.
 
-        Raises InputError for a request that cannot be served, before any output; DeviceError where
-        the model fails.
+        Raises InputError for a request that cannot be served, before any output; CheckpointError
+        or UnsupportedError for an adapter; DeviceError where the model fails.
         """
         prompt_list = prompts_of(prompts)
-        params = _params_of_each(sampling_params, len(prompt_list))
-        return self._run(use_tqdm, [functools.partial(self._submit, prompt=prompt, params=each)
-                                    for prompt, each in zip(prompt_list, params)])
+        params = of_each("sampling_params", sampling_params, SamplingParams, len(prompt_list))
+        loras = of_each("lora_request", lora_request, LoRARequest, len(prompt_list))
+        return self._run(use_tqdm, [
+            functools.partial(self._submit, prompt=prompt, params=each, lora=lora)
+            for prompt, each, lora in zip(prompt_list, params, loras)])
 
     def chat(self, messages: Sequence[Message] | Sequence[Sequence[Message]],
-             sampling_params: Params = None, use_tqdm: bool = True, *,
+             sampling_params: Params = None, use_tqdm: bool = True,
+             lora_request: LoRARequests = None, *,
              tools: list[dict[str, Any]] | None = None, add_generation_prompt: bool = True,
              continue_final_message: bool = False,
              chat_template_kwargs: dict[str, Any] | None = None) -> list[RequestOutput]:
@@ -61,12 +58,14 @@ class LLM(LoadedModel):
         """
         is_one = bool(messages) and isinstance(messages[0], Mapping)
         conversations = cast(list[Sequence[Message]], [messages] if is_one else list(messages))
-        params = _params_of_each(sampling_params, len(conversations))
+        params = of_each("sampling_params", sampling_params, SamplingParams, len(conversations))
+        loras = of_each("lora_request", lora_request, LoRARequest, len(conversations))
         bodies = [chat_body(conversation, each, tools, add_generation_prompt,
                             continue_final_message, chat_template_kwargs)
                   for conversation, each in zip(conversations, params)]
-        return self._run(use_tqdm, [functools.partial(self._submit_body, body=body, params=each)
-                                    for body, each in zip(bodies, params)])
+        return self._run(use_tqdm, [
+            functools.partial(self._submit_body, body=body, params=each, lora=lora)
+            for body, each, lora in zip(bodies, params, loras)])
 
     def _run(self, use_tqdm: bool, submits: Sequence[Callable[..., Collector]]
              ) -> list[RequestOutput]:

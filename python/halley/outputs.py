@@ -3,6 +3,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from halley import _native
+from halley.lora import LoRARequest
 
 
 @dataclass
@@ -51,6 +52,7 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     num_cached_tokens: int | None = None  # of the prompt; known at the end
     metrics: RequestMetrics | None = None  # known at the end
+    lora_request: LoRARequest | None = None
 
 
 def logprobs_of(session: _native.Session, pairs: list[tuple[int, float]]) -> dict[int, Logprob]:
@@ -64,11 +66,12 @@ class Collector:
     """Makes a RequestOutput of the news of its sequences."""
 
     def __init__(self, session: _native.Session, request_id: str,
-                 submitted: _native.SubmittedPrompt) -> None:
+                 submitted: _native.SubmittedPrompt, lora: LoRARequest | None) -> None:
         self._session = session
         self.output = RequestOutput(
             request_id, submitted.text, submitted.token_ids,
-            [CompletionOutput(index) for index in range(submitted.num_sequences)])
+            [CompletionOutput(index) for index in range(submitted.num_sequences)],
+            lora_request=lora)
 
     def add(self, delta: _native.RequestDelta) -> None:
         """Raises InputError or DeviceError where the request has failed."""

@@ -39,10 +39,8 @@ std::vector<std::pair<std::string, std::string>> check_lora_options(const LoraOp
 }
 
 void check_takes_adapters(const CausalLm& model, const char* option) {
-  if (model.takes_adapters()) return;
-  throw UnsupportedError(str(option, ": expected a model on one CPU, without other ranks, got one ",
-                             "on ", model.device_name(), " or in several ranks. Use --device cpu, ",
-                             "or merge the adapter into its base model."));
+  const std::string why_not = why_no_adapters(model);
+  if (!why_not.empty()) throw UnsupportedError(str(option, ": ", why_not));
 }
 
 std::shared_ptr<AdapterTable> make_adapter_table(const LoraOptions& options,

@@ -70,6 +70,7 @@ void bind_options(nb::module_& module) {
       .def_rw("threads", &SessionOptions::threads)
       .def_rw("gpu_memory_utilization", &SessionOptions::gpu_memory_utilization)
       .def_rw("enable_prefix_caching", &SessionOptions::enable_prefix_caching)
+      .def_rw("enable_lora", &SessionOptions::enable_lora)
       .def_rw("enable_expert_parallel", &SessionOptions::enable_expert_parallel)
       .def_rw("tune", &SessionOptions::tune);
 }
@@ -105,6 +106,9 @@ void bind_requests(nb::module_& module) {
       .def(nb::init<const SessionOptions&>(), nb::arg("options"), WithoutGil())
       .def("stats", &Session::stats, WithoutGil())
       .def("inspect", &Session::inspect, WithoutGil())
+      .def("add_adapter", &Session::add_adapter, nb::arg("number"), nb::arg("name"),
+           nb::arg("folder"), WithoutGil())
+      .def("remove_adapter", &Session::remove_adapter, nb::arg("number"), WithoutGil())
       .def(
           "encode",
           [](const Session& session, const std::string& text, bool adds_special_tokens) {
@@ -125,11 +129,11 @@ void bind_requests(nb::module_& module) {
       .def(
           "submit",
           [](RequestStream& stream, uint64_t number, const std::string& body, bool is_chat,
-             int num_prompt_logprobs) {
-            return stream.submit(body, {number, is_chat, num_prompt_logprobs});
+             int num_prompt_logprobs, std::optional<int64_t> adapter) {
+            return stream.submit(body, {number, is_chat, num_prompt_logprobs, adapter});
           },
           nb::arg("number"), nb::arg("body"), nb::arg("is_chat"), nb::arg("num_prompt_logprobs"),
-          WithoutGil())
+          nb::arg("adapter").none(), WithoutGil())
       .def("cancel", &RequestStream::cancel, nb::arg("number").none(), WithoutGil())
       .def(
           "wait",

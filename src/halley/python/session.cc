@@ -7,6 +7,7 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/models/all/plan_json.h"
+#include "halley/models/lora/load_adapter.h"
 #include "halley/server/app/app_config.h"
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/openai/api_error.h"
@@ -22,6 +23,10 @@ Session::Session(const SessionOptions& options) {
   format_ = load_chat_format(folder, options.chat_template,
                              {.tool_calls = options.tool_call_parser, .reasoning = "none"});
   loaded_ = load_model_of(model_options);
+  why_no_adapters_ = why_no_adapters(*loaded_.model);
+  if (options.enable_lora && !why_no_adapters_.empty()) {
+    throw UnsupportedError("enable_lora: " + why_no_adapters_);
+  }
   rules_.vocab_size = loaded_.model->shape().vocab_size;
   format_.set_rules(rules_);
   apply_settings(loaded_.generation.sampling, rules_.sampling);
@@ -52,6 +57,44 @@ std::vector<int32_t> Session::encode(const ApiRequest& request, std::string& tex
   return std::get<std::vector<int32_t>>(request.prompts.front());
 }
 
+bool Session::has_adapter(int64_t number, const std::string& folder) const {
+  const std::lock_guard lock(adapters_mutex_);
+  const auto found = adapters_.find(number);
+  if (found == adapters_.end()) {
+    if (adapters_.size() < kAdaptersMax) return false;
+    throw InputError(str("lora_request: expected at most ", kAdaptersMax,
+                         " adapters at a time, got another one. Call remove_lora() first."));
+  }
+  if (found->second.folder == folder) return true;
+  throw InputError(str("lora_request: expected a lora_int_id of its own for ", quote(folder),
+                       ", got ", number, ", which is that of ", quote(found->second.folder),
+                       ". Choose another one, or call remove_lora() first."));
+}
+
+void Session::add_adapter(int64_t number, const std::string& name, const std::string& folder) {
+  if (!why_no_adapters_.empty()) throw UnsupportedError("lora_request: " + why_no_adapters_);
+  if (has_adapter(number, folder)) return;
+  // Without the lock: other requests go on meanwhile. Another thread may load it too.
+  NumberedAdapter loaded = {folder, load_adapter(folder, loaded_.plan.config, name)};
+  if (has_adapter(number, folder)) return;
+  const std::lock_guard lock(adapters_mutex_);
+  adapters_.try_emplace(number, std::move(loaded));
+}
+
+bool Session::remove_adapter(int64_t number) {
+  const std::lock_guard lock(adapters_mutex_);
+  return adapters_.erase(number) > 0;
+}
+
+std::shared_ptr<const Adapter> Session::find_adapter(std::optional<int64_t> number) const {
+  if (!number) return nullptr;
+  const std::lock_guard lock(adapters_mutex_);
+  const auto found = adapters_.find(*number);
+  if (found != adapters_.end()) return found->second.adapter;
+  throw InputError(str("lora_request: expected an adapter that is loaded, got the lora_int_id ",
+                       *number, " of none."));
+}
+
 SubmittedPrompt Session::submit(std::string_view body, const RequestHandle& handle,
                                 const std::shared_ptr<EventQueue>& queue) {
   ApiRequest request =
@@ -60,6 +103,7 @@ SubmittedPrompt Session::submit(std::string_view body, const RequestHandle& hand
   SubmittedPrompt prompt;
   prompt.token_ids = encode(request, prompt.text);
   const auto constraint = constraints_->compile(request);
+  const auto adapter = find_adapter(handle.adapter);
   const std::string field = is_constrained(request) ? constraint_field(request) : "";
   // Without a limit the context is one.
   const int64_t max_tokens = request.max_tokens.value_or(engine_->config().max_model_len);
@@ -72,8 +116,10 @@ SubmittedPrompt Session::submit(std::string_view body, const RequestHandle& hand
     plan.choice_index = i;
     plan.constraint = constraint;
     queue->open(sequence);
+    GenerateRequest generated = make_generate_request(request, format_.dialect(), std::move(plan));
+    generated.adapter = adapter;
     const SubmitResult result = engine_->submit(
-        make_generate_request(request, format_.dialect(), std::move(plan)), sequence.id,
+        std::move(generated), sequence.id,
         [queue, sequence, field](const TokenEvent& event) { queue->add(sequence, event, field); });
     if (result.status == Submit::kQueued) {
       queued.push_back(sequence.id);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +26,8 @@ namespace halley::python {
 struct RequestHandle {
   uint64_t number = 0;  // its caller's; SequenceId::request of its deltas
   bool is_chat = false;
-  int num_prompt_logprobs = -1;  // as SamplingParams has it
+  int num_prompt_logprobs = -1;         // as SamplingParams has it
+  std::optional<int64_t> adapter = {};  // the number of Session::add_adapter()
 };
 
 /// A prompt whose sequences the engine has.
@@ -38,8 +40,18 @@ struct SubmittedPrompt {
 /// Thread-safe once it is constructed.
 class Session {
  public:
+  /// At most this many adapters are loaded at a time.
+  static constexpr size_t kAdaptersMax = 256;
+
   /// Loads the model. Throws InputError, CheckpointError, UnsupportedError or DeviceError.
   explicit Session(const SessionOptions& options);
+
+  /// Loads the LoRA adapter in `folder`, unless the number has it already. Throws InputError where
+  /// the number has another one or there are too many, UnsupportedError where the model takes none,
+  /// and as load_adapter().
+  void add_adapter(int64_t number, const std::string& name, const std::string& folder);
+  /// Requests keep the adapter with which they began. Returns whether the number had one.
+  bool remove_adapter(int64_t number);
 
   /// `body` is that of /v1/completions with one prompt, or of /v1/chat/completions.
   /// Throws ApiError or InputError; nothing was queued then.
@@ -57,7 +69,15 @@ class Session {
   const std::vector<std::string>& warnings() const { return loaded_.plan.warnings; }
 
  private:
+  struct NumberedAdapter {
+    std::string folder;
+    std::shared_ptr<const Adapter> adapter;
+  };
+
   std::vector<int32_t> encode(const ApiRequest& request, std::string& text) const;
+  /// Whether the number has the folder's adapter. Throws as add_adapter().
+  bool has_adapter(int64_t number, const std::string& folder) const;
+  std::shared_ptr<const Adapter> find_adapter(std::optional<int64_t> number) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   ChatFormat format_;
@@ -65,6 +85,9 @@ class Session {
   RequestRules rules_;
   std::unique_ptr<ConstraintCompiler> constraints_;
   std::atomic<RequestId> next_id_{1};
+  std::string why_no_adapters_;
+  mutable std::mutex adapters_mutex_;
+  std::map<int64_t, NumberedAdapter> adapters_;
   std::unique_ptr<Engine> engine_;  // ends before what it uses
 };
 

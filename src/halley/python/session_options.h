@@ -27,6 +27,7 @@ struct SessionOptions {
   int threads = 0;
   double gpu_memory_utilization = 0.9;
   bool enable_prefix_caching = true;
+  bool enable_lora = false;  // a model that takes no adapters is an error
   bool enable_expert_parallel = false;
   bool tune = false;
 };

@@ -155,4 +155,10 @@ std::shared_ptr<const Adapter> load_adapter(const fs::path& folder, const Decode
   return adapter;
 }
 
+std::string why_no_adapters(const CausalLm& model) {
+  if (model.takes_adapters()) return {};
+  return str("expected a model on one CPU, without other ranks, got one on ", model.device_name(),
+             " or in several ranks. Use the CPU, or merge the adapter into its base model.");
+}
+
 }  // namespace halley

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/low_rank.h"
 
@@ -17,5 +18,8 @@ namespace halley {
 /// embedding, the output layer or experts.
 std::shared_ptr<const Adapter> load_adapter(const std::filesystem::path& folder,
                                             const DecoderConfig& config, const std::string& name);
+
+/// Empty where the model takes adapters, else what was expected, what it is and what to do.
+std::string why_no_adapters(const CausalLm& model);
 
 }  // namespace halley
