@@ -108,6 +108,20 @@ struct ValueSink {
   __device__ void put_sum(int64_t, int) const {}
 };
 
+/// The padding, scale and sum of a row that the block has rounded; `sum` is the thread's.
+template <typename Sink>
+__device__ void end_row(const Sink& sink, const Coder& coder, int64_t m, int64_t num_inputs,
+                        int sum) {
+  __shared__ int sums_of_warps[kRowThreadsMax / 32];
+  for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += blockDim.x) {
+    sink.pad(m, k);
+  }
+  if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
+  if (threadIdx.x != 0) return;
+  sink.put_step(m, 0, coder.step);
+  if (sink.has_sums()) sink.put_sum(m, sum);
+}
+
 /// A block rounds a row; for kinds with one scale a row, and for none.
 template <typename T, typename Sink>
 __global__ void __launch_bounds__(kRowThreadsMax)
@@ -115,7 +129,6 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Rounding rounding,
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
-  __shared__ int sums_of_warps[kRowThreadsMax / 32];
   ptx::griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
   ptx::griddepcontrol_wait();
   const int64_t m = blockIdx.x;
@@ -151,13 +164,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
       sum += sink.put(coder, {to_float(row[k]), m, k, k});
     }
   }
-  for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += blockDim.x) {
-    sink.pad(m, k);
-  }
-  if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
-  if (threadIdx.x != 0) return;
-  sink.put_step(m, 0, coder.step);
-  if (sink.has_sums()) sink.put_sum(m, sum);
+  end_row(sink, coder, m, num_inputs, sum);
 }
 
 /// The same with vectors of 8, which a thread holds in registers; rows are aligned to 16 bytes,
@@ -168,7 +175,6 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                           const __grid_constant__ Rounding rounding,
                           const __grid_constant__ CodeSink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
-  __shared__ int sums_of_warps[kRowThreadsMax / 32];
   ptx::griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
   ptx::griddepcontrol_wait();
   const int64_t m = blockIdx.x;
@@ -199,11 +205,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
     held[i].unpack(values);
     sum += sink.put_vec8(coder, m, first_of(i), values);
   }
-  for (int64_t k = num_inputs + threadIdx.x; k < sink.padded_cols; k += blockDim.x) sink.pad(m, k);
-  if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
-  if (threadIdx.x != 0) return;
-  sink.put_step(m, 0, coder.step);
-  if (sink.has_sums()) sink.put_sum(m, sum);
+  end_row(sink, coder, m, num_inputs, sum);
 }
 
 /// Whether quantize_vec8s_kernel() takes the rows.
