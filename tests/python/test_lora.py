@@ -3,50 +3,24 @@
 import asyncio
 import json
 import os
-import struct
 import subprocess
 import sys
 
-import numpy
 import pytest
 from halley import LLM, AsyncLLM, InputError, LoRARequest, SamplingParams
 
 SOURCE = os.environ["HALLEY_TEST_SOURCE"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "lora"))
+from random_adapter import write_adapter  # noqa: E402
+
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
 PROMPTS = ["The Python programming language", "def main():", "In the beginning"]
 GREEDY = SamplingParams(temperature=0, max_tokens=16)
-RANK = 4
-
-
-def shapes_of_model():
-    with open(os.path.join(MODEL, "model.safetensors"), "rb") as file:
-        length, = struct.unpack("<Q", file.read(8))
-        return {name: entry["shape"] for name, entry in json.loads(file.read(length)).items()
-                if name != "__metadata__"}
-
-
-def write_adapter(folder, seed):
-    """An adapter of random numbers for the queries and values of all layers."""
-    random = numpy.random.default_rng(seed)
-    header, data = {}, b""
-    for name, shape in shapes_of_model().items():
-        if not name.endswith(("q_proj.weight", "v_proj.weight")):
-            continue
-        for part, of_part in (("lora_A", [RANK, shape[1]]), ("lora_B", [shape[0], RANK])):
-            numbers = random.normal(scale=0.15, size=of_part).astype("<f4").tobytes()
-            header[f"base_model.model.{name.removesuffix('weight')}{part}.weight"] = {
-                "dtype": "F32", "shape": of_part, "data_offsets": [len(data), len(data + numbers)]}
-            data += numbers
-    text = json.dumps(header).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    (folder / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "r": RANK, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}))
-    return str(folder)
 
 
 @pytest.fixture(scope="module", name="adapters")
 def fixture_adapters(tmp_path_factory):
-    return [LoRARequest(name, number, write_adapter(tmp_path_factory.mktemp(name), number))
+    return [LoRARequest(name, number, write_adapter(MODEL, tmp_path_factory.mktemp(name), number))
             for number, name in enumerate(("sql", "chat"), 1)]
 
 
