@@ -287,6 +287,15 @@ class BenchLatency(unittest.TestCase):
             self.assertGreater(result[name], 0, name)
         self.assertEqual(result["kv_dtype"], "f16")
 
+    def test_requests_may_have_adapters(self):
+        result = run_json("bench", "latency", MODEL, "--device", "cpu", "--input-len", "4",
+                          "--output-len", "2", "--batch-size", "3", "--num-iters", "1",
+                          "--lora-adapters", "2", "--lora-rank", "4", "--json")
+        self.assertEqual((result["adapters"]["number"], result["adapters"]["rank"]), (2, 4))
+        # The inputs and outputs of the four kinds of layers; q, k and v have pairs of their own.
+        numbers = 6 * 4 * (3 * 512 + 768 + 2 * 512 + 2 * 512 + 2 * 1408 + 1408 + 512)
+        self.assertGreaterEqual(result["adapters"]["bytes_each"], 4 * numbers)
+
     def test_floors_and_profile(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "trace.json")

@@ -12,8 +12,10 @@
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_model.h"
 #include "halley/cli/bench_profile.h"
+#include "halley/cli/lora_options.h"
 #include "halley/cli/named_model.h"
 #include "halley/client/load/summary.h"
+#include "halley/models/lora/load_adapter.h"
 
 namespace halley::cli {
 namespace {
@@ -25,6 +27,7 @@ struct LatencyOptions {
   int64_t output_len = 128;
   std::vector<int64_t> batch_sizes = {1};
   int64_t max_num_batched_tokens = 0;
+  int64_t num_adapters = 0, adapter_rank = 16;
   int num_warmup = 1;
   int num_iters = 3;
   bool has_profile = false;
@@ -40,6 +43,7 @@ struct LatencyOptions {
 /// For one size of a batch.
 struct LatencyReport {
   OrderedJson facts, rates, profile;
+  std::vector<std::shared_ptr<const Adapter>> adapters;  // requests take them in turn
   int64_t batch_size = 0;
   int64_t num_rows_max = 0;
   std::vector<BatchTimes> iterations;
@@ -106,6 +110,11 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
     json["idle_between_decode_steps_us"] = {{"median", percentile(report.idle_us, 50)},
                                             {"p99", percentile(report.idle_us, 99)},
                                             {"num_gaps", report.idle_us.size()}};
+  }
+  if (!report.adapters.empty()) {
+    json["adapters"] = {{"number", report.adapters.size()},
+                        {"rank", options.adapter_rank},
+                        {"bytes_each", report.adapters.front()->num_bytes}};
   }
   if (!report.profile.is_null()) json["profile"] = report.profile;
   return json;
@@ -178,12 +187,26 @@ OrderedJson profile(const LatencyOptions& options, CausalLm& model, const Engine
   return json_of(steps);
 }
 
+std::vector<std::shared_ptr<const Adapter>> make_adapters(const LatencyOptions& options,
+                                                          const BenchModel& bench) {
+  std::vector<std::shared_ptr<const Adapter>> adapters;
+  if (options.num_adapters > 0) check_takes_adapters(*bench.model, "--lora-adapters");
+  for (int64_t i = 0; i < options.num_adapters; ++i) {
+    adapters.push_back(make_random_adapter(bench.loaded.plan.config, options.adapter_rank,
+                                           static_cast<uint32_t>(i)));
+  }
+  return adapters;
+}
+
 /// `report` has what is the same for all sizes.
 LatencyReport measure(const LatencyOptions& options, int64_t batch_size, const BenchModel& bench,
                       Engine& engine, LatencyReport report) {
   report.batch_size = batch_size;
-  const auto requests = make_batch(batch_size, options.input_len, options.output_len,
-                                   bench.model->shape().vocab_size);
+  auto requests = make_batch(batch_size, options.input_len, options.output_len,
+                             bench.model->shape().vocab_size);
+  for (size_t i = 0; i < requests.size() && !report.adapters.empty(); ++i) {
+    requests[i].adapter = report.adapters[i % report.adapters.size()];
+  }
   for (int i = 0; i < options.num_warmup; ++i) run_batch(engine, requests);
   bench.steps->take();
   WeightReads reads(bench);
@@ -210,6 +233,7 @@ std::vector<LatencyReport> measure(const LatencyOptions& options) {
   LatencyReport same;
   same.facts = facts_of(bench, options.model);
   same.num_rows_max = config.max_num_batched_tokens;
+  same.adapters = make_adapters(options, bench);
   if (options.has_profile || !options.profile_trace.empty()) {
     same.profile = profile(options, *bench.counted, config);
   }
@@ -255,6 +279,14 @@ Run add_bench_latency(CLI::App& bench) {
   app.add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
                  "Tokens of one step; 0: 512 on the CPU, 8192 on a device")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--lora-adapters", options->num_adapters,
+                 "Random LoRA adapters of all layers, which requests take in turn; floors are "
+                 "without them")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  app.add_option("--lora-rank", options->adapter_rank, "Their rank")
+      ->check(CLI::Range(1, 512))
       ->capture_default_str();
   app.add_option("--num-iters-warmup", options->num_warmup, "Warm-up iterations, not counted")
       ->check(CLI::NonNegativeNumber)

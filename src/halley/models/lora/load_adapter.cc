@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <random>
 #include <set>
 #include <span>
 #include <string_view>
@@ -55,31 +56,78 @@ std::vector<StoredOutputs> stored_outputs_of(const LinearSpec& spec) {
   return all;
 }
 
+/// Makes an adapter, pair by pair.
+class AdapterBuilder {
+ public:
+  AdapterBuilder() : pool_(1), context_{pool_} {}
+
+  /// a: [rank, K], b: [N, rank] with the adapter's factor; N outputs from `first_output` on.
+  void add_pair(const LinearSpec& spec, int64_t rank, int64_t first_output,
+                std::span<const float> a, std::span<const float> b) {
+    LowRankPart part = {first_output, op_of(a, rank, spec.in_features),
+                        op_of(b, static_cast<int64_t>(b.size()) / rank, rank)};
+    adapter_.rank_max = std::max(adapter_.rank_max, rank);
+    adapter_.num_bytes += part.a.packed_bytes() + part.b.packed_bytes();
+    adapter_.layers[spec.parts.front().name].push_back(std::move(part));
+  }
+
+  /// `id` as Adapter has it.
+  std::shared_ptr<const Adapter> build(const std::string& name, uint64_t id) {
+    adapter_.name = name;
+    adapter_.id = id;
+    return std::make_shared<Adapter>(std::move(adapter_));
+  }
+  bool is_empty() const { return adapter_.layers.empty(); }
+
+ private:
+  LinearOp op_of(std::span<const float> values, int64_t num_rows, int64_t num_cols) {
+    const TensorView view = {
+        reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {num_rows, num_cols}};
+    LinearOp::Section section;
+    section.weight = pack_dense(context_, {&view, 1});
+    section.kernel = &find_gemm_kernel(problem_of(section.weight));
+    std::vector<LinearOp::Section> sections;
+    sections.push_back(std::move(section));
+    return LinearOp(std::move(sections), {});
+  }
+
+  ThreadPool pool_;  // the model's is in use
+  ExecContext context_;
+  Adapter adapter_;
+};
+
+/// Calls body(layer) for the linear layers that adapters may have, each once.
+template <typename Body>
+void for_each_layer(const DecoderConfig& config, const Body& body) {
+  for (const LayerSpec& layer : config.layers) {
+    body(layer.qkv);
+    body(layer.o);
+    if (layer.mlp.router) continue;
+    for (const LinearSpec& spec : layer.mlp.gate_up) body(spec);
+    for (const LinearSpec& spec : layer.mlp.down) body(spec);
+  }
+}
+
 class AdapterLoader {
  public:
   AdapterLoader(const TensorSource& source, const AdapterConfig& config)
-      : source_(source), config_(config), pool_(1), context_{pool_} {}
+      : source_(source), config_(config) {}
 
-  void load_layer(const LinearSpec& spec, Adapter& adapter) {
-    std::vector<LowRankPart> parts;
+  void load_layer(const LinearSpec& spec, AdapterBuilder& adapter) {
     for (const StoredOutputs& outputs : stored_outputs_of(spec)) {
       const std::string a_name = str(kPrefix, outputs.name, ".lora_A.weight");
       const std::string b_name = str(kPrefix, outputs.name, ".lora_B.weight");
       if (source_.find(a_name) == nullptr && source_.find(b_name) == nullptr) continue;
       const int64_t rank = config_.rank_of(outputs.name);
-      std::vector<float> a = read(a_name, {rank, spec.in_features});
+      const std::vector<float> a = read(a_name, {rank, spec.in_features});
       std::vector<float> b = read(b_name, {outputs.stored_rows, rank});
       const auto factor = static_cast<float>(config_.factor_of(outputs.name));
       for (float& value : b) value *= factor;
-      const std::span<const float> own_rows =
-          std::span(b).subspan(static_cast<size_t>(outputs.first_row * rank),
-                               static_cast<size_t>(outputs.num_outputs * rank));
-      parts.push_back({outputs.first_output, op_of(a, rank, spec.in_features),
-                       op_of(own_rows, outputs.num_outputs, rank)});
-      adapter.rank_max = std::max(adapter.rank_max, rank);
-      adapter.num_bytes += parts.back().a.packed_bytes() + parts.back().b.packed_bytes();
+      adapter.add_pair(
+          spec, rank, outputs.first_output, a,
+          std::span<const float>(b).subspan(static_cast<size_t>(outputs.first_row * rank),
+                                            static_cast<size_t>(outputs.num_outputs * rank)));
     }
-    if (!parts.empty()) adapter.layers.emplace(spec.parts.front().name, std::move(parts));
   }
 
   void check_all_used() const {
@@ -105,21 +153,8 @@ class AdapterLoader {
     return values;
   }
 
-  LinearOp op_of(std::span<const float> values, int64_t num_rows, int64_t num_cols) {
-    const TensorView view = {
-        reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {num_rows, num_cols}};
-    LinearOp::Section section;
-    section.weight = pack_dense(context_, {&view, 1});
-    section.kernel = &find_gemm_kernel(problem_of(section.weight));
-    std::vector<LinearOp::Section> sections;
-    sections.push_back(std::move(section));
-    return LinearOp(std::move(sections), {});
-  }
-
   const TensorSource& source_;
   const AdapterConfig& config_;
-  ThreadPool pool_;  // the model's is in use
-  ExecContext context_;
   std::set<std::string, std::less<>> used_;
 };
 
@@ -136,23 +171,34 @@ std::shared_ptr<const Adapter> load_adapter(const fs::path& folder, const Decode
   const AdapterConfig lora = read_adapter_config(
       HfConfig::parse(read_text_file(config_path, kConfigBytesMax), config_path.string()));
   const auto source = open_safetensors_file(folder / "adapter_model.safetensors");
-  auto adapter = std::make_shared<Adapter>();
-  adapter->name = name;
-  adapter->id = next_id();
+  AdapterBuilder adapter;
   AdapterLoader loader(*source, lora);
-  for (const LayerSpec& layer : config.layers) {
-    loader.load_layer(layer.qkv, *adapter);
-    loader.load_layer(layer.o, *adapter);
-    if (layer.mlp.router) continue;
-    for (const LinearSpec& spec : layer.mlp.gate_up) loader.load_layer(spec, *adapter);
-    for (const LinearSpec& spec : layer.mlp.down) loader.load_layer(spec, *adapter);
-  }
+  for_each_layer(config, [&](const LinearSpec& spec) { loader.load_layer(spec, adapter); });
   loader.check_all_used();
-  if (adapter->layers.empty()) {
+  if (adapter.is_empty()) {
     throw CheckpointError(
         str(source->description(), ": expected the tensors of an adapter, got none."));
   }
-  return adapter;
+  return adapter.build(name, next_id());
+}
+
+std::shared_ptr<const Adapter> make_random_adapter(const DecoderConfig& config, int64_t rank,
+                                                   uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> number(-0.01f, 0.01f);
+  const auto numbers = [&](int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = number(random);
+    return values;
+  };
+  AdapterBuilder adapter;
+  for_each_layer(config, [&](const LinearSpec& spec) {
+    for (const StoredOutputs& outputs : stored_outputs_of(spec)) {
+      adapter.add_pair(spec, rank, outputs.first_output, numbers(rank * spec.in_features),
+                       numbers(outputs.num_outputs * rank));
+    }
+  });
+  return adapter.build(str("random", seed), next_id());
 }
 
 std::string why_no_adapters(const CausalLm& model) {

@@ -1,6 +1,7 @@
 // Loads LoRA adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,6 +19,10 @@ namespace halley {
 /// embedding, the output layer or experts.
 std::shared_ptr<const Adapter> load_adapter(const std::filesystem::path& folder,
                                             const DecoderConfig& config, const std::string& name);
+
+/// An adapter of small random numbers for all attention and MLP layers, for measurements.
+std::shared_ptr<const Adapter> make_random_adapter(const DecoderConfig& config, int64_t rank,
+                                                   uint32_t seed);
 
 /// Empty where the model takes adapters, else what was expected, what it is and what to do.
 std::string why_no_adapters(const CausalLm& model);
