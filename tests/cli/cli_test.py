@@ -286,6 +286,13 @@ class BenchLatency(unittest.TestCase):
                 "read_bytes_per_s":
             self.assertGreater(result[name], 0, name)
         self.assertEqual(result["kv_dtype"], "f16")
+        self.assertTrue(result["median_is_of_whole_batch"])
+
+    def test_says_where_the_first_requests_end_before_the_last_decodes(self):
+        arguments = ["bench", "latency", MODEL, "--input-len", "16", "--output-len", "4",
+                     "--num-iters", "1", "--batch-size", "12", "--max-num-batched-tokens", "32"]
+        self.assertFalse(run_json(*arguments, "--json")["median_is_of_whole_batch"])
+        self.assertIn("A longer --output-len", run(*arguments).stdout)
 
     def test_requests_may_have_adapters(self):
         result = run_json("bench", "latency", MODEL, "--device", "cpu", "--input-len", "4",

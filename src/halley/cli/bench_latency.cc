@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cli/batch_run.h"
 #include "halley/cli/bench.h"
@@ -63,6 +64,13 @@ std::vector<double> column(const LatencyReport& report, Field BatchTimes::*field
 
 double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
+/// Whether most decode steps behind the last first token have the whole batch. The first requests
+/// decode while the prompts of the others are computed, and end as much earlier.
+bool has_whole_batch(const LatencyOptions& options, int64_t batch_size, int64_t num_rows_max) {
+  const int64_t num_prompt_steps = ceil_div(batch_size * options.input_len, num_rows_max);
+  return 2 * num_prompt_steps <= options.output_len + 1;
+}
+
 OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) {
   const std::vector<double> latencies = column(report, &BatchTimes::latency);
   const double first_token = median(column(report, &BatchTimes::first_token));
@@ -93,6 +101,8 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
       {"time_to_first_token_s", first_token},
       {"time_per_output_token_s", output_token},
       {"median_time_per_output_token_s", median_step},
+      {"median_is_of_whole_batch",
+       has_whole_batch(options, report.batch_size, report.num_rows_max)},
       {"prompt_tokens_per_s", prompt_rate},
       {"output_tokens_per_s", output_rate},
       {"prompt_to_output_ratio", share_of(prompt_rate, output_rate)},
@@ -134,6 +144,11 @@ void print_text(const OrderedJson& json) {
   std::printf("Time per output token: mean %.3f ms, median %.3f ms (%.1f tokens/s)\n",
               1e3 * number("time_per_output_token_s"),
               1e3 * number("median_time_per_output_token_s"), number("output_tokens_per_s"));
+  if (!json.at("median_is_of_whole_batch").get<bool>() && number("output_len") > 1) {
+    std::printf(
+        "The first requests end before the last one decodes: the median is of fewer. A longer "
+        "--output-len has steps of the whole batch.\n");
+  }
   std::printf("Decode step floor: %.3f ms (%s, %.4g operations), %.1f %% of the median\n",
               1e3 * number("decode_step_floor_s"),
               format_bytes(number("decode_step_bytes")).c_str(), number("decode_step_operations"),
