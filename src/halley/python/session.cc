@@ -8,6 +8,7 @@
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/models/all/plan_json.h"
 #include "halley/models/lora/load_adapter.h"
+#include "halley/server/app/adapter_table.h"
 #include "halley/server/app/app_config.h"
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/openai/api_error.h"
@@ -61,8 +62,8 @@ bool Session::has_adapter(int64_t number, const std::string& folder) const {
   const std::lock_guard lock(adapters_mutex_);
   const auto found = adapters_.find(number);
   if (found == adapters_.end()) {
-    if (adapters_.size() < kAdaptersMax) return false;
-    throw InputError(str("lora_request: expected at most ", kAdaptersMax,
+    if (adapters_.size() < AdapterTable::kAdaptersMax) return false;
+    throw InputError(str("lora_request: expected at most ", AdapterTable::kAdaptersMax,
                          " adapters at a time, got another one. Call remove_lora() first."));
   }
   if (found->second.folder == folder) return true;

@@ -40,9 +40,6 @@ struct SubmittedPrompt {
 /// Thread-safe once it is constructed.
 class Session {
  public:
-  /// At most this many adapters are loaded at a time.
-  static constexpr size_t kAdaptersMax = 256;
-
   /// Loads the model. Throws InputError, CheckpointError, UnsupportedError or DeviceError.
   explicit Session(const SessionOptions& options);
 

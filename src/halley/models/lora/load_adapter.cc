@@ -56,6 +56,11 @@ std::vector<StoredOutputs> stored_outputs_of(const LinearSpec& spec) {
   return all;
 }
 
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 /// Makes an adapter, pair by pair.
 class AdapterBuilder {
  public:
@@ -71,10 +76,9 @@ class AdapterBuilder {
     adapter_.layers[spec.parts.front().name].push_back(std::move(part));
   }
 
-  /// `id` as Adapter has it.
-  std::shared_ptr<const Adapter> build(const std::string& name, uint64_t id) {
+  std::shared_ptr<const Adapter> build(const std::string& name) {
     adapter_.name = name;
-    adapter_.id = id;
+    adapter_.id = next_id();
     return std::make_shared<Adapter>(std::move(adapter_));
   }
   bool is_empty() const { return adapter_.layers.empty(); }
@@ -158,11 +162,6 @@ class AdapterLoader {
   std::set<std::string, std::less<>> used_;
 };
 
-uint64_t next_id() {
-  static std::atomic<uint64_t> last{0};
-  return ++last;
-}
-
 }  // namespace
 
 std::shared_ptr<const Adapter> load_adapter(const fs::path& folder, const DecoderConfig& config,
@@ -179,7 +178,7 @@ std::shared_ptr<const Adapter> load_adapter(const fs::path& folder, const Decode
     throw CheckpointError(
         str(source->description(), ": expected the tensors of an adapter, got none."));
   }
-  return adapter.build(name, next_id());
+  return adapter.build(name);
 }
 
 std::shared_ptr<const Adapter> make_random_adapter(const DecoderConfig& config, int64_t rank,
@@ -198,7 +197,7 @@ std::shared_ptr<const Adapter> make_random_adapter(const DecoderConfig& config, 
                        numbers(outputs.num_outputs * rank));
     }
   });
-  return adapter.build(str("random", seed), next_id());
+  return adapter.build(str("random", seed));
 }
 
 std::string why_no_adapters(const CausalLm& model) {
