@@ -33,8 +33,8 @@ import subprocess
 import sys
 import time
 
-from bench_tables import (BATCHES, KV_DTYPES, MOE_FORMS, MOE_SHAPES, QUEUE_FORMS, TABLES, TP_FORMS,
-                          TP_SIZES, TRTLLM, queue_key, summary_line, with_tables)
+from bench_tables import (BATCHES, KV_DTYPES, MOE_BATCHES, MOE_FORMS, MOE_SHAPES, QUEUE_FORMS,
+                          TABLES, TP_FORMS, TP_SIZES, TRTLLM, queue_key, summary_line, with_tables)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIGS = os.path.join(ROOT, "bench", "configs")
@@ -151,8 +151,8 @@ def mixtures():
             model = ("bench", "latency", "--load-format", "dummy", "--config", shape, "--dtype",
                      "float16", *OPTIONS[key], "--no-self-check", "--num-iters", "1")
             yield Part(f"moe_{shape}_{key}_decode",
-                       (*model, "--batch-size", "1,16,64,256", "--input-len", "256",
-                        "--output-len", "32"), 120, only_by_name=True)
+                       (*model, "--batch-size", ",".join(map(str, MOE_BATCHES)), "--input-len",
+                        "256", "--output-len", "32"), 120, only_by_name=True)
             yield Part(f"moe_{shape}_{key}_prefill",
                        (*model, "--batch-size", "1", "--input-len", "8191", "--output-len", "1"),
                        120, only_by_name=True)

@@ -45,6 +45,9 @@ TP_SIZES = (1, 2)
 # Mixtures of experts.
 MOE_SHAPES = {"mixtral-8x7b": "Mixtral 8x7B", "qwen3-30b-a3b": "Qwen3-30B-A3B"}
 MOE_FORMS = ("f16", "fp8", "w4a16", "w4a8")
+MOE_BATCHES = (1, 16, 64, 256)
+# Weights of `halley bench experts`.
+EXPERT_WEIGHTS = {**GEMMS, "e4m3": "FP8"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -391,7 +394,7 @@ def experts(results):
                 if cell and weights != "f16" and M in base:
                     cell += f" ({base[M] / by_M[M]:.1f})"
                 cells.append(cell)
-            rows.append([f"{layer}, {GEMMS.get(weights, 'FP8')}", *cells])
+            rows.append([f"{layer}, {EXPERT_WEIGHTS[weights]}", *cells])
     return table(["one layer, rows", *counts], rows)
 
 
@@ -410,10 +413,11 @@ def mixtures(results):
                 cells[result["batch_size"]] = f"{step:.2f} ({step / floor:.2f})"
             rows.append([
                 f"{name}, {WEIGHTS[key]}", f"{decodes[0]['packed_bytes'] / 1e9:.1f}",
-                *(cells.get(batch_size, "") for batch_size in (1, 16, 64, 256)),
+                *(cells.get(batch_size, "") for batch_size in MOE_BATCHES),
                 f"{1e3 * prefill['time_to_first_token_s']:.0f}" if prefill else ""])
-    return table(["", "GB", "batch 1, ms (of the floor)", "16", "64", "256",
-                  "prompt of 8191, ms"], rows)
+    first, *others = MOE_BATCHES
+    return table(["", "GB", f"batch {first}, ms (of the floor)", *others, "prompt of 8191, ms"],
+                 rows)
 
 
 # The tables by the name of their marks in docs/benchmarks.md.
