@@ -63,18 +63,20 @@ struct DecodeLoad {
   int64_t num_bytes = 0;  // of all keys and values
 };
 
-/// Microseconds on an H200 until `num_teams` teams of warps have done `num_items` items, the
+/// Microseconds on an H200 until the teams of warps of all CTAs have done `num_items` items, the
 /// largest of `item_bytes`. An item costs a team some, and so does each of its bytes while all
 /// teams read. With fewer teams each one reads faster, and so do the last ones of a batch.
-double decode_us(const DecodeLoad& load, int64_t item_bytes, int64_t num_items, int64_t num_teams,
+double decode_us(const DecodeLoad& load, int64_t item_bytes, int64_t num_items, int64_t num_ctas,
                  bool is_warp_per_item) {
   constexpr double kItemUs = 6, kItemOfWarpUs = 16, kByteUs = 1.0 / 16000;  // a byte's of a CTA
   constexpr double kFewTeams = 0.6, kLastItem = 1.0 / 6;
   // All warps of a CTA read an item's tiles at the same time.
   constexpr int64_t kItemBytesLeast = 32768;
   const double one_us = is_warp_per_item ? kItemOfWarpUs : kItemUs;
-  const double byte_us = kByteUs * (is_warp_per_item ? kDecodeWarps : 1);
-  const int64_t least = kItemBytesLeast / (is_warp_per_item ? kDecodeWarps : 1);
+  const int64_t teams_of_cta = is_warp_per_item ? kDecodeWarps : 1;
+  const int64_t num_teams = num_ctas * teams_of_cta;
+  const double byte_us = kByteUs * static_cast<double>(teams_of_cta);
+  const int64_t least = kItemBytesLeast / teams_of_cta;
   const double share = static_cast<double>(num_items) / static_cast<double>(num_teams);
   const double item_us = one_us + std::clamp(share, kFewTeams, 1.0) * byte_us *
                                       static_cast<double>(std::max(item_bytes, least));
@@ -128,10 +130,9 @@ DecodeSplit choose_decode_split(const AttentionProblem& problem, int64_t num_uni
     for (const int64_t count : load.visible) num_items += ceil_div(count, step) * num_units;
     if (step < load.longest && num_items / num_units > 8 * num_rows + kFewItems) continue;
     for (const bool is_warp_per_item : {false, true}) {
-      const int64_t num_teams = num_ctas * (is_warp_per_item ? kDecodeWarps : 1);
-      if (is_warp_per_item && num_items <= num_teams) continue;
+      if (is_warp_per_item && num_items <= num_ctas * kDecodeWarps) continue;
       const double time = decode_us(load, std::min(step, load.longest) * position_bytes, num_items,
-                                    num_teams, is_warp_per_item) +
+                                    num_ctas, is_warp_per_item) +
                           combine_us(ceil_div(load.longest, step));
       if (time >= best_time) continue;
       best_time = time;

@@ -8,7 +8,6 @@
 #include <cuda_runtime_api.h>
 
 #include "halley/base/checked_math.h"
-#include "halley/base/str.h"
 #include "halley/cuda/attention/cuda_attention.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
@@ -18,9 +17,6 @@ namespace {
 
 constexpr int kNumReplays = 7;
 constexpr int64_t kNumLaunchesMin = 20;
-
-constexpr KvDType kTimedTypes[] = {KvDType::kF16, KvDType::kFp8E4M3, KvDType::kInt8,
-                                   KvDType::kInt4};
 
 // Fills with values that are finite and positive in every cache type and as scales: 16-bit words
 // 0x3400 to 0x37FF. Zeros would run faster than real data.
@@ -147,39 +143,6 @@ AttentionTiming time_case(const CudaDeviceInfo& device, const AttentionTimingCas
 }
 
 }  // namespace
-
-std::vector<AttentionTimingCase> attention_timing_cases() {
-  constexpr int64_t kShapes[][2] = {{32, 4096}, {64, 8192}, {128, 2048}, {1, 32768}, {1, 1024}};
-  std::vector<AttentionTimingCase> cases;
-  for (const auto& [num_sequences, num_tokens] : kShapes) {
-    for (const KvDType dtype : kTimedTypes) {
-      AttentionTimingCase shape;
-      shape.name = str(num_sequences, " x ", num_tokens, " ", name_of(dtype));
-      shape.dtype = dtype;
-      shape.num_sequences = num_sequences;
-      shape.num_tokens = num_tokens;
-      cases.push_back(shape);
-    }
-  }
-  return cases;
-}
-
-std::vector<AttentionTimingCase> prefill_timing_cases() {
-  constexpr int64_t kShapes[][2] = {{1, 8192}, {4, 2048}, {8, 1024}};
-  std::vector<AttentionTimingCase> cases;
-  for (const auto& [num_sequences, num_tokens] : kShapes) {
-    for (const KvDType dtype : kTimedTypes) {
-      AttentionTimingCase shape;
-      shape.dtype = dtype;
-      shape.num_sequences = num_sequences;
-      shape.num_tokens = num_tokens;
-      shape.num_new_tokens = num_tokens;
-      shape.name = str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype));
-      cases.push_back(shape);
-    }
-  }
-  return cases;
-}
 
 std::vector<AttentionTiming> time_attention(const CudaDeviceInfo& device, double bytes_per_second,
                                             std::span<const AttentionTimingCase> cases,

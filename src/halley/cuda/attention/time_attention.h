@@ -35,13 +35,6 @@ struct AttentionTiming {
   double tera_flops_per_second() const { return num_flops / median_us * 1e-6; }
 };
 
-/// Decodes of Llama-3's heads: 32 x 4096, 64 x 8192, 128 x 2048, 1 x 32768 and 1 x 1024, for caches
-/// of f16, fp8, int8 and int4.
-std::vector<AttentionTimingCase> attention_timing_cases();
-
-/// Prefills of Llama-3's heads: 1 x 8192, 4 x 2048 and 8 x 1024 tokens, for the same caches.
-std::vector<AttentionTimingCase> prefill_timing_cases();
-
 /// Times launches in a graph over copies of the cache that together exceed the L2 cache several
 /// times, so that keys and values come from HBM; the median of several replays. Floors assume a
 /// read bandwidth and a dense 16-bit tensor-core rate; 4.66e12 B/s and 967e12 FLOP/s were measured
