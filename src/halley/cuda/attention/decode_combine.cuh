@@ -180,11 +180,9 @@ __device__ inline void combine_splits(const DecodeParams& params, const DecodeWo
                                       int stage_begin) {
   using Team = typename Shape::Team;
   constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 16;
-  constexpr int kNumFactors = static_cast<int>(kNumSplitsMax) * Shape::kRowsMax;
-  static_assert(4 * (kNumFactors + Shape::kRowsMax) <= Shape::kStageBytes);
   const int begin = Team::kIsAlone ? stage_begin : Shape::kFactorBegin;
   auto* factors = reinterpret_cast<float*>(shared_memory() + begin);
-  float* sums = factors + kNumFactors;
+  float* sums = factors + Shape::kNumFactors;
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const float* partial = params.partial_values + first_partial(params, work) * kHeadDim;
   const int64_t split_stride = num_heads * kHeadDim;

@@ -87,9 +87,13 @@ struct DecodeShape {
   static_assert(kRows * kCombineStride * 4 <= kStageBytes);
 
   static constexpr int kStatBegin = kDecodeWarps * kPipelineBytes;  // float2 [warps, rows]
-  static constexpr int kFactorBegin = kStatBegin + kDecodeWarps * kRows * 8;  // [splits, rows]
-  static constexpr int kSumBegin = kFactorBegin + static_cast<int>(kNumSplitsMax) * kRows * 4;
-  static constexpr int kControlBegin = kSumBegin + kRows * 4;
+  // Factors [splits, rows] and sums [rows] of the combine of splits. A warp alone has them in its
+  // free stage.
+  static constexpr int kNumFactors = static_cast<int>(kNumSplitsMax) * kRows;
+  static constexpr int kFactorBytes = 4 * (kNumFactors + kRows);
+  static_assert(kFactorBytes <= kStageBytes);
+  static constexpr int kFactorBegin = kStatBegin + kDecodeWarps * kRows * 8;
+  static constexpr int kControlBegin = kFactorBegin + kFactorBytes;
   static constexpr int kStageOffsetBegin = kControlBegin + kDecodeWarps * 8;  // int [warps]
   static constexpr int kBarrierBegin = kStageOffsetBegin + kDecodeWarps * 4;  // [warps, stages]
   static constexpr int kSharedBytes = kBarrierBegin + kDecodeWarps * kStages * 8;
