@@ -26,16 +26,16 @@ struct ExpertsOptions {
 
 std::vector<std::string> weight_names() {
   std::vector<std::string> names;
-  for (const cuda::ExpertsWeights weights : cuda::timed_experts_weights()) {
+  for (const cuda::GroupedKind weights : cuda::timed_experts_weights()) {
     names.emplace_back(name_of(weights));
   }
   return names;
 }
 
 /// All, or those that are named.
-std::vector<cuda::ExpertsWeights> weights_of(const std::vector<std::string>& names) {
-  std::vector<cuda::ExpertsWeights> all = cuda::timed_experts_weights();
-  std::erase_if(all, [&](cuda::ExpertsWeights weights) {
+std::vector<cuda::GroupedKind> weights_of(const std::vector<std::string>& names) {
+  std::vector<cuda::GroupedKind> all = cuda::timed_experts_weights();
+  std::erase_if(all, [&](cuda::GroupedKind weights) {
     return !names.empty() && std::find(names.begin(), names.end(), name_of(weights)) == names.end();
   });
   return all;
@@ -47,7 +47,6 @@ OrderedJson json_of(const cuda::ExpertsTime& time) {
           {"M", time.M},
           {"num_touched", time.num_touched},
           {"us", time.microseconds},
-          {"is_grouped", !time.is_alone},
           {"routing_us", time.routing_microseconds},
           {"sum_us", time.sum_microseconds},
           {"floor_us", time.floor_microseconds},
@@ -107,8 +106,7 @@ Run add_bench_experts(CLI::App& bench) {
       R"(One layer of Mixtral 8x7B and of Qwen3-30B-A3B with random weights and a random
 routing that changes from launch to launch; activations in f16. "experts" is the average number of
 experts with rows; the time includes routing, the quantization of inputs and the weighted sum. A
-CUDA graph launches the layers, or, where experts have many rows, the host one expert after the
-other; the best of three runs counts.
+CUDA graph launches the layers; the median of three graphs counts.
 
 Examples:
   halley bench experts

@@ -150,11 +150,11 @@ std::string footer() {
   }
   return text +
          R"(Weights come from memory, not from the L2 cache. A CUDA graph runs at least 20 GEMMs;
-the best of three graphs counts. "us" is without programmatic dependent launch (PDL), "PDL us" with
-it, as models launch the kernels. A kernel after a minus sign is not the one that a layer runs for
-this M. "Small M" is at most 8. The summary has geometric means over the shapes, and the best of the
-cuBLASLt GEMMs whose activations lose no more precision. All but the first four problems need
-compute capability 9.0.
+the median of three graphs counts. "us" is without programmatic dependent launch (PDL), "PDL us"
+with it, as models launch the kernels. A kernel after a minus sign is not the one that a layer runs
+for this M. "Small M" is at most 8. The summary has geometric means over the shapes, and the best
+of the cuBLASLt GEMMs whose activations lose no more precision. All but the first four problems
+need compute capability 9.0.
 
 Examples:
   halley bench gemm --svg shares.svg

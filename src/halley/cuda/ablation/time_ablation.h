@@ -32,7 +32,7 @@ struct AblationTime {
 /// Times all variants in their order for each shape and M. Variants that share no tiles use the
 /// tile that is fastest without Stream-K; the others use that of w4ax_gemm(). Timed as
 /// time_mixed_gemm() does: weights rotate so that none is in the L2 cache, a captured graph of at
-/// least 20 GEMMs, best of three; every fifth block of activations has 8 bits. Requires compute
+/// least 20 GEMMs, median of three; every fifth block of activations has 8 bits. Requires compute
 /// capability 9.0, and tile_workspace_bytes_max() of w4ax_family() in the context's workspace.
 /// Takes device memory of about three L2 caches and two of the largest weight. Throws
 /// UnsupportedError as w4ax_gemm() does.

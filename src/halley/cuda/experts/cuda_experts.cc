@@ -12,6 +12,7 @@
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/ops/activation.h"
+#include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
@@ -21,10 +22,6 @@ using Section = CudaLinear::Section;
 
 /// Rows begin at multiples of this many bytes, as all kernels like them.
 constexpr int64_t kRowBytes = 16;
-
-/// Rows that an expert has on average from which on its own GEMMs, by wgmma and behind a wait of
-/// the host, take less time than its part of the grouped ones (`halley bench experts`).
-constexpr int64_t kAloneSlotsMin = 256;
 
 int64_t element_bytes(DType dtype) { return bits_of(dtype) / 8; }
 
@@ -54,13 +51,6 @@ void fill_zeros(const CudaContext& context, Matrix rows) {
   const auto num_bytes =
       static_cast<size_t>(rows.num_rows * rows.row_stride * element_bytes(rows.dtype));
   check_cuda(cudaMemsetAsync(rows.data, 0, num_bytes, context.stream.get()), "zeroing of rows");
-}
-
-/// Whether what is queued becomes part of a graph, and nothing may wait for it.
-bool is_capturing(const CudaStream& stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(stream.get(), &status), "status of a stream");
-  return status != cudaStreamCaptureStatusNone;
 }
 
 size_t most_workspace(const std::vector<CudaLinear>& layers, int64_t M) {
@@ -122,19 +112,13 @@ void CudaExperts::run(const CudaContext& context, ConstMatrix x, ConstMatrix rou
       take_rows(context, spec_.activation_dtype, routed.routing.num_slots(), out_features());
   // Slots of experts that are elsewhere add nothing.
   if (num_experts() < num_routed()) fill_zeros(context, routed.slots_out);
-  const bool is_captured = is_capturable() && is_capturing(context.stream);
-  if (is_captured || !runs_alone(x.num_rows)) {
+  if (is_capturable()) {
     run_grouped(context, x, routed);
   } else {
     run_one_by_one(context, x, routed);
   }
   combine_rows(context, routed.routing, routed.slots_out, y);
   context.workspace.release(mark);
-}
-
-bool CudaExperts::are_alone_faster(int64_t M) const {
-  return !spec_.is_batch_invariant &&
-         M * spec_.num_experts_per_token >= kAloneSlotsMin * num_routed();
 }
 
 void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
@@ -162,7 +146,7 @@ void CudaExperts::run_one_by_one(const CudaContext& context, ConstMatrix x,
              "copy of the routing to experts");
   context.stream.synchronize();
   const Matrix slots_in = take_rows(context, x.dtype, routing.num_slots(), x.num_cols);
-  gather_rows(context, routing, x, slots_in);
+  gather_rows(context, x, routing.slot_row, slots_in);
   for (size_t e = 0; e < gate_up_.size(); ++e) {
     const int64_t begin = expert_begin[e], end = expert_begin[e + 1];
     if (begin == end) continue;
@@ -197,15 +181,14 @@ size_t CudaExperts::workspace_bytes(int64_t M) const {
   const size_t both = routing_bytes(M, num_routed(), spec_.num_experts_per_token) +
                       rows_bytes(dtype, num_slots, out_features());
   const size_t grouped = rows_bytes(dtype, num_slots, width()) +
-                         grouped_gate_up_.workspace_bytes(M) +
-                         grouped_down_.workspace_bytes(num_slots);
-  if (!runs_alone(M)) return both + grouped;
+                         grouped_gate_up_.workspace_bytes(M, num_slots, /*is_gathered=*/true) +
+                         grouped_down_.workspace_bytes(num_slots, num_slots, false);
+  if (is_capturable()) return both + grouped;
   // x may be f32; an expert may have all rows.
   const size_t of_an_expert = rows_bytes(dtype, M, gate_up_[0].out_features()) +
                               rows_bytes(dtype, M, width()) +
                               std::max(most_workspace(gate_up_, M), most_workspace(down_, M));
-  const size_t alone = rows_bytes(DType::kF32, num_slots, in_features()) + of_an_expert;
-  return both + (is_capturable() ? std::max(grouped, alone) : alone);
+  return both + rows_bytes(DType::kF32, num_slots, in_features()) + of_an_expert;
 }
 
 std::string CudaExperts::describe() const {
@@ -218,8 +201,7 @@ std::string CudaExperts::describe() const {
                 why_not_grouped_);
     return text + "\n" + gate_up_[0].describe() + "\n" + down_[0].describe();
   }
-  text += str("grouped: all experts in one product, ", spec_.activation_dtype, " outputs; from ",
-              kAloneSlotsMin, " rows an expert on, outside of graphs, one after the other");
+  text += str("grouped: all experts in one GEMM, ", spec_.activation_dtype, " outputs");
   for (const auto* layers : {&gate_up_, &down_}) {
     for (const Section& section : (*layers)[0].sections()) {
       const bool is_first = layers == &gate_up_;

@@ -40,9 +40,8 @@ struct ExpertsSpec {
 /// - Grouped: all on the device, with fixed addresses, capturable. For weights in the activations'
 ///   type, f16 or bf16, and for those of 4 and 8 bits as they are stored; each of the two products
 ///   by itself.
-/// - One expert after the other, where experts differ from each other, or are f32, and where each
-///   has many rows and no graph is made: the host waits for the routing, and each expert is two
-///   CudaLinear::run().
+/// - One expert after the other, where experts differ from each other, or are f32: the host waits
+///   for the routing, and each expert is two CudaLinear::run().
 ///
 /// Move-only; run() from one thread at a time.
 class CudaExperts {
@@ -59,10 +58,9 @@ class CudaExperts {
   /// f32, rounded once. A row whose softmax does not exist is NaN.
   void run(const CudaContext& context, ConstMatrix x, ConstMatrix router_logits, Matrix y) const;
 
-  /// False: run() waits for the device always, and a graph cannot be made of it.
+  /// Whether experts run grouped. If not, run() waits for the device, and a graph cannot be made of
+  /// it.
   bool is_capturable() const { return why_not_grouped_.empty(); }
-  /// Whether run() of M rows outside of graphs runs one expert after the other.
-  bool runs_alone(int64_t M) const { return !is_capturable() || are_alone_faster(M); }
 
   int64_t num_experts() const { return static_cast<int64_t>(gate_up_.size()); }
   int64_t num_routed() const { return spec_.num_routed == 0 ? num_experts() : spec_.num_routed; }
@@ -84,8 +82,6 @@ class CudaExperts {
 
  private:
   struct Routed;
-
-  bool are_alone_faster(int64_t M) const;
 
   int64_t width() const;
   void run_grouped(const CudaContext& context, ConstMatrix x, const Routed& routed) const;

@@ -25,8 +25,8 @@ struct Experts {
 
 /// Three experts of gate and up, and down.
 Experts make_experts() {
-  const ExpertSection wide = {.dtype = DType::kBf16, .N = 256, .K = 64, .row_stride = 64};
-  const ExpertSection narrow = {.dtype = DType::kBf16, .N = 64, .K = 128, .row_stride = 128};
+  const ExpertSection wide = {.kind = GroupedKind::kBf16, .N = 256, .K = 64, .row_stride = 64};
+  const ExpertSection narrow = {.kind = GroupedKind::kBf16, .N = 64, .K = 128, .row_stride = 128};
   return {.gate_up = {{wide}, {wide}, {wide}}, .down = {{narrow}, {narrow}, {narrow}}};
 }
 
@@ -34,6 +34,7 @@ TEST(WhyNotGrouped, ExpertsThatAreAlikeRunTogether) {
   EXPECT_EQ(make_experts().why_not(), "");
   EXPECT_EQ(Experts().why_not(), "there are no experts");
   EXPECT_EQ(make_experts().why_not(DType::kF32), "activations are f32");
+  EXPECT_EQ(make_experts().why_not(DType::kF16), "weights of expert 0 are bf16, activations f16");
 }
 
 TEST(WhyNotGrouped, GateAndUpMayBeTwoSections) {
@@ -51,8 +52,10 @@ TEST(WhyNotGrouped, NamesTheExpertThatDiffers) {
   const std::vector<std::pair<std::function<void(ExpertSection&)>, std::string>> cases = {
       {[](ExpertSection& section) { section.kind = GroupedKind::kS8; },
        "weights of expert 2 are s8, those of expert 0 bf16"},
-      {[](ExpertSection& section) { section.dtype = DType::kF16; },
+      {[](ExpertSection& section) { section.kind = GroupedKind::kF16; },
        "weights of expert 2 are f16, those of expert 0 bf16"},
+      {[](ExpertSection& section) { section.kind.reset(); },
+       "weights of expert 2 are f32, those of expert 0 bf16"},
       {[](ExpertSection& section) { section.N = 96; }, "expert 2 has other sizes than expert 0"},
       {[](ExpertSection& section) { section.row_stride = 192; },
        "expert 2 has other sizes than expert 0"},

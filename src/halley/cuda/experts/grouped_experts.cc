@@ -9,8 +9,9 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/quantize_rows.h"
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
+#include "halley/cuda/grouped_gemm/wgmma_grouped_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/weight_form.h"
 
@@ -21,6 +22,17 @@ using Section = CudaLinear::Section;
 
 /// Rows begin at multiples of this many bytes, as the kernels ask.
 constexpr int64_t kRowBytes = 16;
+
+/// The fewest slots of an expert on average for which the kernel by wgmma takes less time than that
+/// by mma.sync, which gathers rows as it copies them, and has smaller tiles (measured on an H200,
+/// `halley bench experts`).
+int64_t wgmma_slots_min(GroupedKind kind, int64_t K) {
+  if (is_float_rows(kind)) return 0;
+  // The start and the end of a tile count little where it has many inputs.
+  if (K >= 4096) return is_rows(kind) ? 0 : 2;
+  if (is_rows(kind)) return 1;
+  return is_u8(mixed_kind(kind)) ? 24 : 10;
+}
 
 bool round_alike(const ExpertSection& a, const ExpertSection& b) {
   const CudaActivationQuant& x = a.activation;
@@ -39,18 +51,20 @@ bool round_alike(const ExpertSection& a, const ExpertSection& b) {
 
 /// "u4_f16 in groups of 64", or the type of rows.
 std::string form_name(const ExpertSection& section) {
-  if (!section.kind) return name_of(section.dtype);
+  if (!section.kind) return "f32";
   if (section.group_size == 0) return name_of(*section.kind);
   return str(*section.kind, " in groups of ", section.group_size);
 }
 
-/// Waits for it.
+/// Complete when it returns.
 template <typename T>
-void copy_table(const CudaContext& context, std::byte* to, const std::vector<T>& values) {
-  check_cuda(cudaMemcpyAsync(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice,
+DeviceBuffer device_table(const CudaContext& context, const std::vector<T>& values) {
+  DeviceBuffer table(values.size() * sizeof(T), "tables of experts");
+  check_cuda(cudaMemcpyAsync(table.data(), values.data(), table.num_bytes(), cudaMemcpyHostToDevice,
                              context.stream.get()),
-             "copy of addresses of experts");
+             "copy of tables of experts");
   context.stream.synchronize();
+  return table;
 }
 
 }  // namespace
@@ -58,6 +72,8 @@ void copy_table(const CudaContext& context, std::byte* to, const std::vector<T>&
 std::optional<GroupedKind> grouped_kind_of_rows(DType dtype) {
   if (dtype == DType::kI8) return GroupedKind::kS8;
   if (dtype == DType::kF8E4M3) return GroupedKind::kE4m3;
+  if (dtype == DType::kF16) return GroupedKind::kF16;
+  if (dtype == DType::kBf16) return GroupedKind::kBf16;
   return {};
 }
 
@@ -67,9 +83,8 @@ ExpertSection expert_section(const Section& section) {
                          .activation = section.activation,
                          .order = reinterpret_cast<uintptr_t>(section.activation.input_perm)};
   if (const RowsWeight* rows = section.weight->rows()) {
-    found.dtype = rows->w().dtype;
     found.row_stride = rows->w().row_stride;
-    found.kind = grouped_kind_of_rows(found.dtype);
+    found.kind = grouped_kind_of_rows(rows->w().dtype);
   } else if (const MixedWeight* mixed = section.weight->mixed()) {
     found.kind = grouped_kind(mixed->kind);
     found.group_size = mixed->group_size;
@@ -92,14 +107,16 @@ std::string why_not_grouped(DType activation_dtype, bool has_halves,
       return str("expert ", e, " has other parts than expert 0");
     }
     for (const ExpertSection& section : layers[e]) {
-      const bool is_alike = section.kind == first[0].kind && section.dtype == first[0].dtype &&
-                            section.group_size == first[0].group_size;
+      const bool is_alike =
+          section.kind == first[0].kind && section.group_size == first[0].group_size;
       if (!is_alike) {
         return str("weights of expert ", e, " are ", form_name(section), ", those of expert 0 ",
                    form_name(first[0]));
       }
-      if (!section.kind && section.dtype != activation_dtype) {
-        return str("weights of expert ", e, " are ", section.dtype, ", activations ",
+      const bool has_kernel = section.kind && (!is_float_rows(*section.kind) ||
+                                               input_dtype(*section.kind) == activation_dtype);
+      if (!has_kernel) {
+        return str("weights of expert ", e, " are ", form_name(section), ", activations ",
                    activation_dtype);
       }
       if (section.N != first[0].N || section.K != first[0].K ||
@@ -118,14 +135,12 @@ std::string why_not_grouped(DType activation_dtype, bool has_halves,
   return {};
 }
 
-std::string grouped_kernel_name(std::optional<GroupedKind> kind) {
-  return kind ? str("grouped_gemm_", *kind) : "grouped_gemm";
-}
+std::string grouped_kernel_name(GroupedKind kind) { return str("grouped_gemm_", kind); }
 
-/// Outputs [begin, begin + half a layer, or all of it) of a section.
+/// Outputs [begin, begin + N) of a section: half a layer, or all of it.
 struct GroupedExperts::Half {
   const Section& section;
-  int64_t begin = 0;
+  int64_t begin = 0, N = 0;
 };
 
 GroupedExperts::GroupedExperts(const CudaContext& context, const std::vector<CudaLinear>& layers,
@@ -133,118 +148,107 @@ GroupedExperts::GroupedExperts(const CudaContext& context, const std::vector<Cud
     : first_(&layers.at(0).sections().at(0)),
       num_experts_(static_cast<int64_t>(layers.size())),
       is_batch_invariant_(is_batch_invariant) {
-  kind_ = expert_section(*first_).kind;
-  dtype_ = layers[0].dtype();
+  const std::optional<GroupedKind> kind = expert_section(*first_).kind;
+  HALLEY_CHECK(kind.has_value(), first_->form);
+  kind_ = *kind;
   std::vector<Half> halves;
   for (const CudaLinear& layer : layers) {
     const std::vector<Section>& sections = layer.sections();
     for (size_t half = 0; half < (has_halves ? 2u : 1u); ++half) {
       const bool is_joined = sections.size() == 1;
       const Section& section = sections[is_joined ? 0 : half];
-      halves.push_back({section, is_joined && half == 1 ? section.N / 2 : 0});
+      const int64_t N = is_joined && has_halves ? section.N / 2 : section.N;
+      halves.push_back({section, is_joined && half == 1 ? N : 0, N});
     }
   }
-  has_biases_ = std::any_of(halves.begin(), halves.end(),
-                            [](const Half& half) { return half.section.bias != nullptr; });
-  if (kind_) {
-    make_quantized_table(context, halves);
-  } else {
-    make_float_table(context, halves);
-  }
-}
-
-void GroupedExperts::make_float_table(const CudaContext& context, const std::vector<Half>& halves) {
-  std::vector<const std::byte*> weights;
-  std::vector<const float*> biases;
-  for (const Half& half : halves) {
-    const ConstMatrix w = half.section.weight->rows()->w();
-    weights.push_back(w.rows(half.begin, half.section.N).data);
-    const float* bias = half.section.bias;
-    biases.push_back(bias == nullptr ? nullptr : bias + half.begin);
-  }
-  const size_t num_bytes = weights.size() * sizeof(weights[0]);
-  table_ = DeviceBuffer(2 * num_bytes, "addresses of experts");
-  copy_table(context, table_.data(), weights);
-  copy_table(context, table_.data() + num_bytes, biases);
-}
-
-void GroupedExperts::make_quantized_table(const CudaContext& context,
-                                          const std::vector<Half>& halves) {
   std::vector<GroupedWeight> weights;
+  std::vector<CUtensorMap> maps;
   for (const Half& half : halves) {
-    const Section& section = half.section;
-    GroupedWeight weight = {.bias = section.bias};
-    int64_t row_bytes = 0;
-    if (const MixedWeight* mixed = section.weight->mixed()) {
-      weight.data = mixed->chunks.data();
-      weight.scales = mixed->w_scales();
-      weight.offsets = mixed->w_offsets();
-      second_half_begin_ = std::max(second_half_begin_, half.begin);
+    weights.push_back(weight_of(half));
+    has_offsets_ = has_offsets_ || weights.back().offsets != nullptr;
+    if (is_rows(kind_)) {
+      const ConstMatrix w = half.section.weight->rows()->w();
+      maps.push_back(wgmma_rows_map(w.rows(half.begin, half.begin + half.N)));
     } else {
-      const RowsWeight& rows = *section.weight->rows();
-      weight.data = rows.w().data;
-      weight.scales = rows.scales().w_scales;
-      weight.offsets = rows.scales().w_offsets;
-      row_bytes = rows.w().row_stride;
+      second_half_begin_ = std::max(second_half_begin_, half.begin);
     }
-    weight = from_output(weight, half.begin, row_bytes);
-    has_offsets_ = has_offsets_ || weight.offsets != nullptr;
-    weights.push_back(weight);
   }
-  table_ = DeviceBuffer(weights.size() * sizeof(weights[0]), "addresses of experts");
-  copy_table(context, table_.data(), weights);
+  weights_ = device_table(context, weights);
+  if (!maps.empty()) maps_ = device_table(context, maps);
 }
 
-ConstMatrix GroupedExperts::prepared_numbers(const CudaContext& context, ConstMatrix x) const {
-  const bool is_ready = x.dtype == dtype_ && first_->activation.kind == ActivationQuant::kNone &&
+GroupedWeight GroupedExperts::weight_of(const Half& half) const {
+  const Section& section = half.section;
+  GroupedWeight weight = {.bias = section.bias};
+  if (const MixedWeight* mixed = section.weight->mixed()) {
+    weight.data = mixed->chunks.data();
+    weight.scales = mixed->w_scales();
+    weight.offsets = mixed->w_offsets();
+    return from_output(weight, half.begin, /*row_bytes=*/0);
+  }
+  const RowsWeight& rows = *section.weight->rows();
+  weight.data = rows.w().data;
+  if (has_scales(kind_)) {
+    weight.scales = rows.scales().w_scales;
+    weight.offsets = rows.scales().w_offsets;
+  }
+  return from_output(weight, half.begin, rows.w().row_stride * row_value_bytes(kind_));
+}
+
+bool GroupedExperts::runs_by_wgmma(int64_t num_slots) const {
+  const bool is_e4m3 = kind_ == GroupedKind::kE4m3;
+  if (is_float_rows(kind_) || (is_batch_invariant_ && is_e4m3)) return true;
+  // Of s8 both have the same bits.
+  if (is_batch_invariant_ && !has_scales(kind_)) return false;
+  if (second_half_begin_ % kHalfOutputs != 0) return false;
+  return num_slots >= wgmma_slots_min(kind_, first_->K) * num_experts_;
+}
+
+ConstMatrix GroupedExperts::prepared_rows(const CudaContext& context, ConstMatrix x, bool has_sums,
+                                          RowScales* scales) const {
+  if (has_scales(kind_)) {
+    const QuantizedRows rows =
+        take_quantized_rows(context, first_->activation.kind, x.num_rows, x.num_cols, has_sums);
+    quantize_rows(context, first_->activation, x, rows);
+    *scales = {.x_scales = rows.scales, .x_sums = rows.sums};
+    return rows.codes;
+  }
+  const DType dtype = input_dtype(kind_);
+  const bool is_ready = x.dtype == dtype && first_->activation.kind == ActivationQuant::kNone &&
                         row_alignment(x) == kRowBytes;
   if (is_ready) return x;
-  const Matrix rounded = {context.workspace.take(row_bytes_of(dtype_, x.num_rows, x.num_cols)),
-                          dtype_, x.num_rows, x.num_cols, row_stride_of(dtype_, x.num_cols)};
+  const Matrix rounded = {context.workspace.take(row_bytes_of(dtype, x.num_rows, x.num_cols)),
+                          dtype, x.num_rows, x.num_cols, row_stride_of(dtype, x.num_cols)};
   round_rows(context, first_->activation, x, rounded);
   return rounded;
 }
 
-size_t GroupedExperts::workspace_bytes(int64_t M) const {
+size_t GroupedExperts::workspace_bytes(int64_t M, int64_t num_slots, bool is_gathered) const {
   if (first_ == nullptr) return 0;
-  if (kind_ && has_scales(*kind_)) return quantized_rows_bytes(M, first_->K);
-  return round_up(row_bytes_of(dtype_, M, first_->K), DeviceArena::kAlignment);
+  const int64_t K = first_->K;
+  const auto rows_bytes = [&](int64_t rows) {
+    return round_up(row_bytes_of(input_dtype(kind_), rows, K), DeviceArena::kAlignment);
+  };
+  const size_t prepared = has_scales(kind_) ? quantized_rows_bytes(M, K) : rows_bytes(M);
+  return prepared + (is_gathered && M > 1 && runs_by_wgmma(num_slots) ? rows_bytes(num_slots) : 0);
 }
 
 void GroupedExperts::run(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
                          Matrix y) const {
-  if (kind_) {
-    run_quantized(context, run, x, y);
+  if (runs_by_wgmma(y.num_rows)) {
+    run_wgmma(context, run, x, y);
   } else {
-    run_floats(context, run, x, y);
+    run_mma(context, run, x, y);
   }
 }
 
-void GroupedExperts::run_floats(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
-                                Matrix y) const {
-  const auto* weights = reinterpret_cast<const std::byte* const*>(table_.data());
-  const auto* biases =
-      reinterpret_cast<const float* const*>(table_.data() + table_.num_bytes() / 2);
-  grouped_gemm(context,
-               {.x = prepared_numbers(context, x),
-                .slot_row = run.slot_row,
-                .expert_begin = run.expert_begin,
-                .num_experts = num_experts_,
-                .weights = weights,
-                .weight_stride = first_->weight->rows()->w().row_stride,
-                .biases = has_biases_ ? biases : nullptr,
-                .epilogue = run.epilogue,
-                .activation = run.activation},
-               y);
-}
-
-void GroupedExperts::run_quantized(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
-                                   Matrix y) const {
-  QuantizedGroupedGemm gemm = {.kind = *kind_,
+void GroupedExperts::run_mma(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
+                             Matrix y) const {
+  QuantizedGroupedGemm gemm = {.kind = kind_,
                                .slot_row = run.slot_row,
                                .expert_begin = run.expert_begin,
                                .num_experts = num_experts_,
-                               .weights = reinterpret_cast<const GroupedWeight*>(table_.data()),
+                               .weights = reinterpret_cast<const GroupedWeight*>(weights_.data()),
                                .second_half_begin = second_half_begin_,
                                .epilogue = run.epilogue,
                                .activation = run.activation,
@@ -254,16 +258,32 @@ void GroupedExperts::run_quantized(const CudaContext& context, const GroupedRun&
   } else {
     gemm.weight_stride = first_->weight->rows()->w().row_stride;
   }
-  if (has_scales(*kind_)) {
-    const QuantizedRows rows =
-        take_quantized_rows(context, first_->activation.kind, x.num_rows, x.num_cols, has_offsets_);
-    quantize_rows(context, first_->activation, x, rows);
-    gemm.x = rows.codes;
-    gemm.x_scales = {.x_scales = rows.scales, .x_sums = rows.sums};
-  } else {
-    gemm.x = prepared_numbers(context, x);
-  }
+  gemm.x = prepared_rows(context, x, has_offsets_, &gemm.x_scales);
   quantized_grouped_gemm(context, gemm, y);
+}
+
+void GroupedExperts::run_wgmma(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
+                               Matrix y) const {
+  WgmmaGroupedGemm gemm = {.kind = kind_,
+                           .slot_row = run.slot_row,
+                           .expert_begin = run.expert_begin,
+                           .num_experts = num_experts_,
+                           .weights = reinterpret_cast<const GroupedWeight*>(weights_.data()),
+                           .second_half_begin = second_half_begin_,
+                           .epilogue = run.epilogue,
+                           .activation = run.activation};
+  if (is_rows(kind_)) gemm.maps = reinterpret_cast<const CUtensorMap*>(maps_.data());
+  if (const MixedWeight* mixed = first_->weight->mixed()) gemm.group_size = mixed->group_size;
+  gemm.x = prepared_rows(context, x, has_offsets_ || needs_row_sums(kind_), &gemm.x_scales);
+  // One row lies in any order.
+  if (run.slot_row != nullptr && x.num_rows > 1) {
+    const DType dtype = gemm.x.dtype;
+    const Matrix slots = {context.workspace.take(row_bytes_of(dtype, y.num_rows, x.num_cols)),
+                          dtype, y.num_rows, x.num_cols, row_stride_of(dtype, x.num_cols)};
+    gather_rows(context, gemm.x, run.slot_row, slots);
+    gemm.x = slots;
+  }
+  wgmma_grouped_gemm(context, gemm, y);
 }
 
 }  // namespace halley::cuda

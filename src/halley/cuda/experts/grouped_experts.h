@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "halley/core/matrix.h"
+#include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
-#include "halley/cuda/moe/grouped_gemm.h"
+#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/weights/cuda_linear.h"
@@ -19,9 +20,8 @@ namespace halley::cuda {
 
 /// One section of an expert's layer, as far as it decides whether experts are multiplied together.
 struct ExpertSection {
-  /// Of a weight that stays quantized; nothing: rows of `dtype`.
+  /// Nothing: rows of f32.
   std::optional<GroupedKind> kind = {};
-  DType dtype = DType::kF16;
   int group_size = 0;  // of packed tiles, as stored
   int64_t N = 0, K = 0, row_stride = 0;
   CudaActivationQuant activation = {};
@@ -30,7 +30,7 @@ struct ExpertSection {
   uintptr_t order = 0;
 };
 
-/// Of rows: s8 and e4m3 have a kind.
+/// Nothing of f32.
 std::optional<GroupedKind> grouped_kind_of_rows(DType dtype);
 ExpertSection expert_section(const CudaLinear::Section& section);
 
@@ -39,9 +39,9 @@ ExpertSection expert_section(const CudaLinear::Section& section);
 std::string why_not_grouped(DType activation_dtype, bool has_halves,
                             std::span<const std::vector<ExpertSection>> layers);
 
-/// "grouped_gemm" of floats, "grouped_gemm_u4_f16", ...: what `inspect` and the summary at load
-/// call the kernel.
-std::string grouped_kernel_name(std::optional<GroupedKind> kind);
+/// "grouped_gemm_f16", "grouped_gemm_u4_f16", ...: what `inspect` and the summary at load call the
+/// kernels of a kind.
+std::string grouped_kernel_name(GroupedKind kind);
 
 /// Where slots are, and what is done with sums.
 struct GroupedRun {
@@ -61,33 +61,36 @@ class GroupedExperts {
                  bool is_batch_invariant);
 
   /// x [M, K] of any type, rounded as the checkpoint says; y [num_slots, N] of the activations'
-  /// type. Takes workspace_bytes(M) until the caller releases it.
+  /// type. Takes workspace_bytes() until the caller releases it.
   void run(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
-  size_t workspace_bytes(int64_t M) const;
+  /// `is_gathered`: run() has a slot_row.
+  size_t workspace_bytes(int64_t M, int64_t num_slots, bool is_gathered) const;
 
   /// "" of none.
   std::string kernel_name() const { return first_ == nullptr ? "" : grouped_kernel_name(kind_); }
-  size_t device_bytes() const { return table_.num_bytes(); }
+  size_t device_bytes() const { return weights_.num_bytes() + maps_.num_bytes(); }
 
  private:
   struct Half;
 
-  void make_float_table(const CudaContext& context, const std::vector<Half>& halves);
-  void make_quantized_table(const CudaContext& context, const std::vector<Half>& halves);
-  void run_floats(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
-  void run_quantized(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
-                     Matrix y) const;
-  /// In the type that the kernel takes, rounded, in rows at multiples of 16 bytes.
-  ConstMatrix prepared_numbers(const CudaContext& context, ConstMatrix x) const;
+  GroupedWeight weight_of(const Half& half) const;
+  /// Whether so many slots are multiplied by wgmma, not by mma.sync.
+  bool runs_by_wgmma(int64_t num_slots) const;
+  void run_mma(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
+  void run_wgmma(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
+  /// In the type that the kernel takes, rounded, in rows at multiples of 16 bytes; of kinds with
+  /// scales these, too.
+  ConstMatrix prepared_rows(const CudaContext& context, ConstMatrix x, bool has_sums,
+                            RowScales* scales) const;
 
-  std::optional<GroupedKind> kind_;
-  DType dtype_ = DType::kF16;  // of x where it is not quantized
+  GroupedKind kind_ = GroupedKind::kF16;
   const CudaLinear::Section* first_ = nullptr;
   int64_t num_experts_ = 0;
   int64_t second_half_begin_ = 0;
-  bool has_biases_ = false, has_offsets_ = false;
+  bool has_offsets_ = false;
   bool is_batch_invariant_ = false;
-  DeviceBuffer table_;  // of floats: addresses of weights, then of biases; else GroupedWeight
+  DeviceBuffer weights_;  // GroupedWeight
+  DeviceBuffer maps_;     // of rows: CUtensorMap
 };
 
 }  // namespace halley::cuda

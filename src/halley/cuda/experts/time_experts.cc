@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <random>
 #include <utility>
@@ -36,18 +35,12 @@ void fill_random(const DeviceBuffer& buffer) {
   fill_pattern(buffer, random_f16(buffer.num_bytes()));
 }
 
-std::unique_ptr<DeviceWeight> random_rows(CublasLtGemm& lt, DType dtype, int64_t N, int64_t K,
-                                          const float* scales) {
+std::unique_ptr<DeviceWeight> random_rows(DType dtype, int64_t N, int64_t K, const float* scales) {
   DeviceBuffer memory(row_bytes_of(dtype, N, K), "weights to time");
   fill_random(memory);
   const ConstMatrix rows = {memory.data(), dtype, N, K, row_stride_of(dtype, K)};
   auto weight = std::make_unique<RowsWeight>(std::move(memory), rows);
-  const ScaleSpan span = dtype == DType::kF16 ? ScaleSpan::kNone : ScaleSpan::kRow;
-  if (span == ScaleSpan::kRow) weight->mutable_scales().w_scales = scales;
-  // For many rows; fewer are multiplied by the grouped GEMM.
-  weight->bind(BoundGemms({.dtype = dtype, .N = N, .K = K, .x_scale = span, .w_scale = span},
-                          DType::kF16, true, true, lt),
-               lt);
+  if (dtype != DType::kF16) weight->mutable_scales().w_scales = scales;
   return weight;
 }
 
@@ -60,32 +53,29 @@ std::unique_ptr<DeviceWeight> random_tiles(const CudaContext& context, MixedKind
                                        false);
 }
 
-CudaLinear random_layer(const CudaContext& context, CublasLtGemm& lt, ExpertsWeights weights,
+CudaLinear random_layer(const CudaContext& context, CublasLtGemm& lt, GroupedKind weights,
                         int64_t N, int64_t K) {
   std::vector<CudaLinear::Section> sections(1);
   CudaLinear::Section& section = sections[0];
   section.N = N;
   section.K = section.num_inputs = K;
   section.form = "random numbers";
-  if (weights && has_scales(*weights)) {
+  if (has_scales(weights)) {
     section.activation.kind =
-        *weights == GroupedKind::kE4m3 ? ActivationQuant::kE4m3Token : ActivationQuant::kS8Token;
+        weights == GroupedKind::kE4m3 ? ActivationQuant::kE4m3Token : ActivationQuant::kS8Token;
   }
-  if (weights && !is_rows(*weights)) {
-    section.weight = random_tiles(context, mixed_kind(*weights), N, K);
+  if (!is_rows(weights)) {
+    section.weight = random_tiles(context, mixed_kind(weights), N, K);
     return {"experts", DType::kF16, std::move(sections), lt};
   }
   section.array_memory = DeviceBuffer(static_cast<size_t>(N) * sizeof(float), "scales to time");
   fill_random(section.array_memory);
-  const DType dtype = !weights                         ? DType::kF16
-                      : *weights == GroupedKind::kE4m3 ? DType::kF8E4M3
-                                                       : DType::kI8;
-  section.weight =
-      random_rows(lt, dtype, N, K, reinterpret_cast<const float*>(section.array_memory.data()));
+  section.weight = random_rows(input_dtype(weights), N, K,
+                               reinterpret_cast<const float*>(section.array_memory.data()));
   return {"experts", DType::kF16, std::move(sections), lt};
 }
 
-CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt, ExpertsWeights weights,
+CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt, GroupedKind weights,
                            const ExpertsShape& shape) {
   std::vector<CudaLinear> gate_up, down;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
@@ -99,25 +89,26 @@ CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt, Experts
 }
 
 /// Of one weight of an expert.
-double stored_bytes(ExpertsWeights weights, int64_t N, int64_t K) {
-  if (!weights) return static_cast<double>(row_bytes_of(DType::kF16, N, K));
-  const auto scale_bytes = static_cast<double>(N) * sizeof(float);
-  if (is_rows(*weights)) return static_cast<double>(N * K) + scale_bytes;
-  const MixedKind kind = mixed_kind(*weights);
+double stored_bytes(GroupedKind weights, int64_t N, int64_t K) {
+  if (is_rows(weights)) {
+    const int64_t scale_bytes = has_scales(weights) ? N * int64_t{sizeof(float)} : 0;
+    return static_cast<double>(N * K * row_value_bytes(weights) + scale_bytes);
+  }
+  const MixedKind kind = mixed_kind(weights);
   return static_cast<double>(mixed_bytes(kind, N, K, kChunkInputs) +
                              mixed_scale_bytes(kind, N, false));
 }
 
-double peak(const GpuRates& rates, ExpertsWeights weights) {
-  if (!weights || !has_scales(*weights)) return rates.f16_per_second;
-  return *weights == GroupedKind::kE4m3 ? rates.e4m3_per_second : rates.s8_per_second;
+double peak(const GpuRates& rates, GroupedKind weights) {
+  if (!has_scales(weights)) return rates.f16_per_second;
+  return weights == GroupedKind::kE4m3 ? rates.e4m3_per_second : rates.s8_per_second;
 }
 
 /// What one shape is run with: rows, and router logits for each launch of a graph.
 class TimedExperts {
  public:
   TimedExperts(const CudaContext& context, CublasLtGemm& lt, const ExpertsShape& shape,
-               ExpertsWeights weights, int64_t rows_max)
+               GroupedKind weights, int64_t rows_max)
       : context_(context),
         shape_(shape),
         weights_(weights),
@@ -141,8 +132,7 @@ class TimedExperts {
     ExpertsTime result = {.shape = shape_.name, .weights = weights_, .M = M};
     result.num_touched = touched(M);
     const auto run = [&](int64_t launch) { experts_.run(context_, x(M), logits(launch, M), y(M)); };
-    result.is_alone = experts_.runs_alone(M);
-    result.microseconds = result.is_alone ? stream_microseconds(run) : graph_microseconds(run);
+    result.microseconds = graph_microseconds(run);
     const size_t mark = context_.workspace.mark();
     const DeviceRouting routing =
         take_routing(context_.workspace, M, shape_.num_experts, shape_.num_experts_per_token);
@@ -202,23 +192,9 @@ class TimedExperts {
                          [&](size_t launch) { launch_one(static_cast<int64_t>(launch)); });
   }
 
-  /// The same without a graph, waits of the host included.
-  double stream_microseconds(const std::function<void(int64_t)>& launch_one) const {
-    const CudaEvent begin(CudaEvent::Time::kYes), end(CudaEvent::Time::kYes);
-    double least = std::numeric_limits<double>::infinity();
-    for (int repeat = 0; repeat < 4; ++repeat) {
-      context_.stream.record(begin);
-      for (int64_t launch = 0; launch < kNumLaunches; ++launch) launch_one(launch);
-      context_.stream.record(end);
-      end.synchronize();
-      least = std::min(least, 1e3 * double{end.milliseconds_since(begin)} / double{kNumLaunches});
-    }
-    return least;
-  }
-
   const CudaContext& context_;
   const ExpertsShape& shape_;
-  ExpertsWeights weights_;
+  GroupedKind weights_;
   CudaExperts experts_;
   DeviceBuffer x_, y_, logits_;
 };
@@ -238,16 +214,14 @@ std::vector<ExpertsShape> published_experts_shapes() {
            .width = 768}};
 }
 
-std::vector<ExpertsWeights> timed_experts_weights() {
-  std::vector<ExpertsWeights> all = {ExpertsWeights()};
-  for (int kind = 0; kind < kNumGroupedKinds; ++kind) {
+std::vector<GroupedKind> timed_experts_weights() {
+  std::vector<GroupedKind> all = {GroupedKind::kF16};
+  for (int kind = 0; kind < kNumQuantizedKinds; ++kind) {
     const auto weights = static_cast<GroupedKind>(kind);
     if (weights != GroupedKind::kU4Bf16 && weights != GroupedKind::kU8Bf16) all.push_back(weights);
   }
   return all;
 }
-
-const char* name_of(ExpertsWeights weights) { return weights ? name_of(*weights) : "f16"; }
 
 std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& lt,
                                       const TimeExpertsOptions& options) {
@@ -258,7 +232,7 @@ std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& 
   for (const ExpertsShape& shape : shapes) {
     HALLEY_CHECK(shape.hidden_size % 16 == 0 && shape.width % 16 == 0, shape.hidden_size,
                  shape.width);
-    for (const ExpertsWeights weights : options.weights) {
+    for (const GroupedKind weights : options.weights) {
       TimedExperts timed(context, lt, shape, weights, rows_max);
       for (const int64_t M : options.rows) times.push_back(timed.time(options.rates, M));
     }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,37 +22,32 @@ struct ExpertsShape {
 /// Mixtral 8x7B and Qwen3-30B-A3B.
 std::vector<ExpertsShape> published_experts_shapes();
 
-/// What weights can be; nothing: f16.
-using ExpertsWeights = std::optional<GroupedKind>;
-/// f16, and all kinds whose outputs are in f16 here.
-std::vector<ExpertsWeights> timed_experts_weights();
-/// "f16", "u4_f16", ...
-const char* name_of(ExpertsWeights weights);
+/// f16, and all quantized kinds whose outputs are in f16 here.
+std::vector<GroupedKind> timed_experts_weights();
 
 struct TimeExpertsOptions {
   /// Empty: published_experts_shapes().
   std::vector<ExpertsShape> shapes = {};
-  std::vector<ExpertsWeights> weights = {ExpertsWeights()};
+  std::vector<GroupedKind> weights = {GroupedKind::kF16};
   std::vector<int64_t> rows = {1, 4, 16, 64, 256, 2048};
   GpuRates rates = {};
 };
 
 struct ExpertsTime {
   std::string shape;
-  ExpertsWeights weights = {};
+  GroupedKind weights = GroupedKind::kF16;
   int64_t M = 0;
   double num_touched = 0;                                 // experts that have rows, on average
   double microseconds = 0;                                // all of CudaExperts::run()
-  bool is_alone = false;                                  // one after the other, without a graph
   double routing_microseconds = 0, sum_microseconds = 0;  // of these
   /// The larger of both, of the bytes of touched weights and of the operations.
   double floor_microseconds = 0;
 };
 
 /// Gated experts with random weights, of packed tiles in groups of 128, and a random routing that
-/// changes from launch to launch; activations in f16. One captured graph runs several; best of
-/// three graphs. Takes device memory for all weights of a layer, beside the workspace: 2.9 GB for
-/// Mixtral 8x7B in f16. hidden_size and width are multiples of 16.
+/// changes from launch to launch; activations in f16. One captured graph runs several; median
+/// of three graphs. Takes device memory for all weights of a layer, beside the workspace: 2.9 GB
+/// for Mixtral 8x7B in f16. hidden_size and width are multiples of 16.
 std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& lt,
                                       const TimeExpertsOptions& options = {});
 

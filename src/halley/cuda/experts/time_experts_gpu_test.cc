@@ -39,7 +39,7 @@ TEST_F(TimeExpertsGpuTest, AllWeightsAreTimed) {
                               .num_experts_per_token = 2,
                               .hidden_size = 256,
                               .width = 128};
-  const std::vector<ExpertsWeights> weights = timed_experts_weights();
+  const std::vector<GroupedKind> weights = timed_experts_weights();
   const auto times =
       time_experts(large_context_, lt_, {.shapes = {small}, .weights = weights, .rows = {64}});
   ASSERT_EQ(times.size(), weights.size());

@@ -23,7 +23,7 @@ struct TimedGemmProblem {
 /// Products with f16 outputs, by all kernels that a layer may run for few rows; codes of
 /// activations are there already, so that rounding them is not in the times. Weights hold the
 /// pattern and are rotated so that none is in the L2 cache; one captured graph runs at least 20
-/// products; best of three graphs. Takes device memory of about three L2 caches and two of the
+/// products; median of three graphs. Takes device memory of about three L2 caches and two of the
 /// largest weight beside the workspace. Throws as CublasLtGemm::multiply().
 std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                                 const TimedGemmProblem& problem,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -13,7 +14,7 @@
 namespace halley::cuda {
 namespace {
 
-constexpr int kNumRepeats = 3;
+constexpr size_t kNumRepeats = 3;
 constexpr int64_t kNumProductsMin = 20;
 constexpr size_t kPatternBytes = size_t{8} << 20;
 
@@ -36,17 +37,17 @@ class ProductGraph {
 
   const CudaGraph& graph() const { return graph_; }
 
-  /// Microseconds of a product, the best of three launches behind a first one; the best until then
-  /// where that is well above the limit.
+  /// Microseconds of a product, the median of three launches behind a first one; of those until
+  /// then where that is well above the limit.
   double time(double limit) const {
-    double best = launch();
     // The first one waits for the clock to rise, and for what CUDA does at a graph's first launch.
-    if (best > 1.5 * limit) return best;
-    best = launch();
-    for (int repeat = 1; repeat < kNumRepeats && best <= 1.1 * limit; ++repeat) {
-      best = std::min(best, launch());
-    }
-    return best;
+    const double first = launch();
+    if (first > 1.5 * limit) return first;
+    std::vector<double> times = {launch()};
+    while (times.size() < kNumRepeats && times.back() <= 1.1 * limit) times.push_back(launch());
+    const auto middle = times.begin() + static_cast<int64_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
   }
 
  private:

@@ -78,8 +78,8 @@ double floor_microseconds(const GpuRates& rates, const ProductWork& work);
 size_t num_timed_copies(const CudaContext& context, size_t weight_bytes);
 
 /// Microseconds of one product: a captured graph runs at least 20, copy after copy of the weights;
-/// best of three graphs. `queue` queues one with the copy of that number. Kernels start early where
-/// they may. Fewer graphs run where the first ones say that the time is well above `limit`.
+/// median of three graphs. `queue` queues one with the copy of that number. Kernels start early
+/// where they may. Fewer graphs run where the first ones say that the time is well above `limit`.
 double time_products(const CudaContext& context, size_t num_copies,
                      const std::function<void(size_t copy)>& queue,
                      double limit = std::numeric_limits<double>::infinity());

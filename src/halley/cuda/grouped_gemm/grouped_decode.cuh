@@ -31,7 +31,7 @@ struct MmaRows {
 /// cuda/mixed_gemm).
 using GroupedDecoders = std::tuple<MmaU4S8, MmaU4GroupS8, U4F16Decoder, U4Bf16Decoder, U8F16Decoder,
                                    U8Bf16Decoder, MmaRows<ptx::MmaS8>, MmaRows<ptx::MmaE4m3>>;
-static_assert(std::tuple_size_v<GroupedDecoders> == kNumGroupedKinds);
+static_assert(std::tuple_size_v<GroupedDecoders> == kNumQuantizedKinds);
 
 template <GroupedKind kKind>
 using GroupedDecoder = std::tuple_element_t<static_cast<size_t>(kKind), GroupedDecoders>;

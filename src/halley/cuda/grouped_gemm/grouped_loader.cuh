@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
-#include "halley/cuda/moe/grouped_tables.cuh"
-#include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/grouped_gemm/grouped_tables.cuh"
+#include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/ptx/cp_async.cuh"
 
 namespace halley::cuda {

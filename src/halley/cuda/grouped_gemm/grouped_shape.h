@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <ostream>
 
+#include "halley/core/dtype.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 
 namespace halley::cuda {
 
 /// A storage format of weights and the activations that they are multiplied with. The first six lie
-/// in packed tiles, in the order of MixedKind.
+/// in packed tiles, in the order of MixedKind. The last two are multiplied by wgmma alone.
 enum class GroupedKind : uint8_t {
   kU4S8,
   kU4GroupS8,
@@ -22,26 +23,43 @@ enum class GroupedKind : uint8_t {
   kU8Bf16,
   kS8,    // rows of s8 with per-channel scales; s8 activations
   kE4m3,  // rows of e4m3 with per-channel scales; e4m3 activations
+  kF16,   // rows of f16; f16 activations
+  kBf16,
 };
-inline constexpr int kNumGroupedKinds = 8;
+/// Counts: the kinds of quantized weights come first.
+inline constexpr int kNumQuantizedKinds = 8, kNumGroupedKinds = 10;
 
-/// "u4_f16", ..., "s8", "e4m3".
+/// "u4_f16", ..., "s8", "e4m3", "f16", "bf16".
 const char* name_of(GroupedKind kind);
 inline std::ostream& operator<<(std::ostream& out, GroupedKind kind) {
   return out << name_of(kind);
 }
 
+/// The type of activations.
+DType input_dtype(GroupedKind kind);
+
 constexpr GroupedKind grouped_kind(MixedKind kind) { return static_cast<GroupedKind>(kind); }
 static_assert(grouped_kind(MixedKind::kU8Bf16) == GroupedKind::kU8Bf16);
 
-/// Whether a weight is rows of 8-bit values, not packed tiles.
-constexpr bool is_rows(GroupedKind kind) {
-  return kind == GroupedKind::kS8 || kind == GroupedKind::kE4m3;
-}
+/// Done with accumulators before they are rounded.
+enum class GroupedEpilogue : uint8_t {
+  kNone,
+  kActivation,  // y = f(sum)
+  kGated        // y = f(gate's sum) * the other's: the weight has two halves
+};
+
+/// Whether a weight is rows, not packed tiles.
+constexpr bool is_rows(GroupedKind kind) { return kind >= GroupedKind::kS8; }
+/// Whether it is rows of f16 or bf16.
+constexpr bool is_float_rows(GroupedKind kind) { return kind >= GroupedKind::kF16; }
+/// Bytes of a value of rows.
+constexpr int row_value_bytes(GroupedKind kind) { return is_float_rows(kind) ? 2 : 1; }
 /// The kind of packed tiles that this is.
 constexpr MixedKind mixed_kind(GroupedKind kind) { return static_cast<MixedKind>(kind); }
 /// Whether activations are quantized, and have scales.
-constexpr bool has_scales(GroupedKind kind) { return is_rows(kind) || is_s8(mixed_kind(kind)); }
+constexpr bool has_scales(GroupedKind kind) {
+  return is_rows(kind) ? !is_float_rows(kind) : is_s8(mixed_kind(kind));
+}
 
 /// A row block is 16 outputs; a stage has 128 inputs of some row blocks and of some tokens.
 inline constexpr int kBlockOutputs = 16;

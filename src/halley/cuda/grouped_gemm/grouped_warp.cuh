@@ -7,7 +7,7 @@
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
 #include "halley/cuda/grouped_gemm/grouped_decode.cuh"
 #include "halley/cuda/grouped_gemm/grouped_loader.cuh"
-#include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ptx/matrix.cuh"
 #include "halley/cuda/ptx/memory.cuh"

@@ -9,7 +9,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
-#include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/moe/moe_routing.h"
 
 namespace halley::cuda {
@@ -27,32 +27,15 @@ constexpr TileLaunches kLaunchesOf = {
     launch_quantized_grouped<kKind, SomeTile>, launch_quantized_grouped<kKind, ManyTile>};
 
 /// In the order of GroupedKind.
-constexpr std::array<TileLaunches, kNumGroupedKinds> kLaunches = {
+constexpr std::array<TileLaunches, kNumQuantizedKinds> kLaunches = {
     kLaunchesOf<GroupedKind::kU4S8>,  kLaunchesOf<GroupedKind::kU4GroupS8>,
     kLaunchesOf<GroupedKind::kU4F16>, kLaunchesOf<GroupedKind::kU4Bf16>,
     kLaunchesOf<GroupedKind::kU8F16>, kLaunchesOf<GroupedKind::kU8Bf16>,
     kLaunchesOf<GroupedKind::kS8>,    kLaunchesOf<GroupedKind::kE4m3>};
 
-DType input_dtype(GroupedKind kind) {
-  switch (kind) {
-    case GroupedKind::kU4F16:
-    case GroupedKind::kU8F16:
-      return DType::kF16;
-    case GroupedKind::kU4Bf16:
-    case GroupedKind::kU8Bf16:
-      return DType::kBf16;
-    case GroupedKind::kE4m3:
-      return DType::kF8E4M3;
-    case GroupedKind::kU4S8:
-    case GroupedKind::kU4GroupS8:
-    case GroupedKind::kS8:
-      return DType::kI8;
-  }
-  HALLEY_CHECK(false, static_cast<int>(kind));
-}
-
 void check_gemm(const QuantizedGroupedGemm& gemm, const Matrix& y) {
   const ConstMatrix& x = gemm.x;
+  HALLEY_CHECK(!is_float_rows(gemm.kind), gemm.kind);
   HALLEY_CHECK(x.dtype == input_dtype(gemm.kind), x.dtype, gemm.kind);
   HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16, y.dtype);
   HALLEY_CHECK(has_scales(gemm.kind) || y.dtype == x.dtype, x.dtype, y.dtype);
@@ -85,8 +68,29 @@ Tile choose_tile(const CudaContext& context, const QuantizedGroupedGemm& gemm, c
 }  // namespace
 
 const char* name_of(GroupedKind kind) {
-  if (is_rows(kind)) return kind == GroupedKind::kS8 ? "s8" : "e4m3";
-  return name_of(mixed_kind(kind));
+  if (!is_rows(kind)) return name_of(mixed_kind(kind));
+  if (is_float_rows(kind)) return name_of(input_dtype(kind));
+  return kind == GroupedKind::kS8 ? "s8" : "e4m3";
+}
+
+DType input_dtype(GroupedKind kind) {
+  switch (kind) {
+    case GroupedKind::kU4F16:
+    case GroupedKind::kU8F16:
+    case GroupedKind::kF16:
+      return DType::kF16;
+    case GroupedKind::kU4Bf16:
+    case GroupedKind::kU8Bf16:
+    case GroupedKind::kBf16:
+      return DType::kBf16;
+    case GroupedKind::kE4m3:
+      return DType::kF8E4M3;
+    case GroupedKind::kU4S8:
+    case GroupedKind::kU4GroupS8:
+    case GroupedKind::kS8:
+      return DType::kI8;
+  }
+  HALLEY_CHECK(false, static_cast<int>(kind));
 }
 
 void quantized_grouped_gemm(const CudaContext& context, const QuantizedGroupedGemm& gemm,

@@ -8,7 +8,6 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
-#include "halley/cuda/moe/grouped_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/kernels/activation/activation.h"
 

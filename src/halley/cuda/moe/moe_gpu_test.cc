@@ -116,32 +116,6 @@ TEST_F(MoeGpuTest, AllRowsToOneExpertAreRouted) {
   }
 }
 
-TEST_F(MoeGpuTest, GathersRowsOfEveryTypeAndAlignment) {
-  const RoutingCase shape = {37, 5, 2, true};
-  DeviceMatrix logits(DType::kF32, shape.M, shape.E);
-  logits.fill_normal(1);
-  const DeviceRouting routing = route(shape, logits);
-  const MoeRouting host = read_routing(stream_, routing);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
-    for (const int64_t K : {1, 7, 30, 64}) {
-      for (const int64_t gap : {16, 1}) {
-        DeviceMatrix x(dtype, shape.M, K, gap);
-        const DeviceMatrix slots(dtype, routing.num_slots(), K);
-        x.fill_normal(2);
-        gather_rows(context_, routing, x.matrix(), slots.matrix());
-        const std::vector<float> from = x.get(stream_), got = slots.get(stream_);
-        for (int64_t slot = 0; slot < routing.num_slots(); ++slot) {
-          const int64_t row = host.slot_row[static_cast<size_t>(slot)];
-          ASSERT_TRUE(std::equal(from.begin() + row * K, from.begin() + (row + 1) * K,
-                                 got.begin() + slot * K))
-              << name_of(dtype) << " K = " << K << " slot " << slot;
-        }
-        EXPECT_TRUE(slots.guards_are_intact(stream_));
-      }
-    }
-  }
-}
-
 TEST_F(MoeGpuTest, CombinesToTheBitsOfTheCpu) {
   for (const int64_t per_token : {1, 3, 8}) {
     const RoutingCase shape = {19, 9, per_token, true};

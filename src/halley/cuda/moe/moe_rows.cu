@@ -24,41 +24,6 @@ __device__ int64_t first_item() {
 }
 __device__ int64_t item_step() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-/// Units of as many bytes as all rows are aligned to.
-template <typename Unit>
-__global__ void gather_kernel(const Unit* x, Unit* slots, const int32_t* slot_row,
-                              int64_t num_slots, int64_t row_units, longlong2 strides) {
-  ptx::griddepcontrol_wait();
-  ptx::griddepcontrol_launch_dependents();
-  for (int64_t i = first_item(); i < num_slots * row_units; i += item_step()) {
-    const int64_t slot = i / row_units, unit = i % row_units;
-    slots[slot * strides.y + unit] = x[slot_row[slot] * strides.x + unit];
-  }
-}
-
-bool is_in_units(ConstMatrix x, int64_t unit_bytes) {
-  const int64_t element_bytes = bits_of(x.dtype) / 8;
-  return x.num_cols * element_bytes % unit_bytes == 0 &&
-         x.row_stride * element_bytes % unit_bytes == 0 &&
-         reinterpret_cast<uintptr_t>(x.data) % static_cast<uintptr_t>(unit_bytes) == 0;
-}
-
-template <typename Unit>
-bool gather_in(const CudaContext& context, const DeviceRouting& routing, ConstMatrix x,
-               Matrix slots) {
-  constexpr int64_t kBytes = sizeof(Unit);
-  if (!is_in_units(x, kBytes) || !is_in_units(slots, kBytes)) return false;
-  const int64_t element_bytes = bits_of(x.dtype) / 8;
-  const int64_t row_units = x.num_cols * element_bytes / kBytes;
-  const longlong2 strides = {x.row_stride * element_bytes / kBytes,
-                             slots.row_stride * element_bytes / kBytes};
-  launch_kernel(context, "gathering of rows", shape_for(slots.num_rows * row_units),
-                gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
-                reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
-                strides);
-  return true;
-}
-
 struct CombineParams {
   const int32_t* row_slots;
   const float* weight_of;
@@ -107,21 +72,13 @@ __global__ void combine_kernel(const __grid_constant__ CombineParams params, con
   }
 }
 
-bool is_in_fours(ConstMatrix x) { return is_in_units(x, bits_of(x.dtype) / 2); }
+bool is_in_fours(ConstMatrix x) {
+  const int64_t unit_bytes = 4 * bits_of(x.dtype) / 8;
+  return x.num_cols % 4 == 0 && x.row_stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % static_cast<uintptr_t>(unit_bytes) == 0;
+}
 
 }  // namespace
-
-void gather_rows(const CudaContext& context, const DeviceRouting& routing, ConstMatrix x,
-                 Matrix slots) {
-  HALLEY_CHECK(x.num_rows == routing.num_rows && slots.num_rows == routing.num_slots() &&
-                   x.num_cols == slots.num_cols && x.dtype == slots.dtype,
-               x.num_rows, routing.num_rows, slots.num_rows, x.num_cols, slots.num_cols);
-  HALLEY_CHECK(bits_of(x.dtype) == 16 || bits_of(x.dtype) == 32, name_of(x.dtype));
-  if (slots.num_rows == 0 || slots.num_cols == 0) return;
-  if (gather_in<uint4>(context, routing, x, slots)) return;
-  if (gather_in<uint32_t>(context, routing, x, slots)) return;
-  HALLEY_CHECK(gather_in<uint16_t>(context, routing, x, slots), x.row_stride, slots.row_stride);
-}
 
 void combine_rows(const CudaContext& context, const DeviceRouting& routing, ConstMatrix slots,
                   Matrix y) {

@@ -1,4 +1,4 @@
-// Rows into the order of experts and back, on the GPU.
+// Rows of experts back into the order of tokens, on the GPU.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -6,10 +6,6 @@
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
-
-/// slots[s] = x[slot_row[s]]. Shapes x [M, K], slots [num_slots, K]; f32, f16 or bf16, both alike.
-void gather_rows(const CudaContext& context, const DeviceRouting& routing, ConstMatrix x,
-                 Matrix slots);
 
 /// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot].
 /// Shapes    slots [num_slots, K], y [M, K]; each f32, f16 or bf16

@@ -156,21 +156,25 @@ TEST_F(FirstRowsGpuTest, ASpanBegins) {
   EXPECT_EQ(got.end_ns, 0u);
 }
 
-TEST_F(FirstRowsGpuTest, GathersRows) {
+TEST_F(FirstRowsGpuTest, GathersRowsOfEveryTypeAndAlignment) {
   const std::vector<int32_t> rows = {4, 0, 4};
   const DeviceArray<int32_t> device_rows(rows);
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    DeviceMatrix x(dtype, 5, 1027);
-    x.fill_normal(2);
-    const DeviceMatrix y(dtype, 3, 1027);
-    gather_rows(context_, x.matrix(), device_rows.data(), y.matrix());
-    const std::vector<float> from = x.get(stream_);
-    std::vector<float> expected;
-    for (const int32_t row : rows) {
-      expected.insert(expected.end(), from.begin() + row * 1027, from.begin() + (row + 1) * 1027);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16, DType::kI8}) {
+    for (const int64_t K : {1, 7, 30, 64, 1027}) {
+      for (const int64_t gap : {16, 1}) {
+        DeviceMatrix x(dtype, 5, K, gap);
+        x.fill_normal(2, dtype == DType::kI8 ? 40.0f : 1.0f);
+        const DeviceMatrix y(dtype, 3, K);
+        gather_rows(context_, x.matrix(), device_rows.data(), y.matrix());
+        const std::vector<float> from = x.get(stream_);
+        std::vector<float> expected;
+        for (const int32_t row : rows) {
+          expected.insert(expected.end(), from.begin() + row * K, from.begin() + (row + 1) * K);
+        }
+        EXPECT_EQ(y.get(stream_), expected) << dtype << " K = " << K << " gap " << gap;
+        EXPECT_TRUE(y.guards_are_intact(stream_));
+      }
     }
-    EXPECT_EQ(y.get(stream_), expected);
-    EXPECT_TRUE(y.guards_are_intact(stream_));
   }
 }
 

@@ -93,6 +93,12 @@ __device__ __forceinline__ void prefetch_tensormap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/// Orders what copies wrote of a tensor map in device memory before this thread's bulk copies with
+/// it: needed for maps that are not parameters of the kernel.
+__device__ __forceinline__ void fence_proxy_tensormap_acquire(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
 /// Orders the thread's generic-proxy accesses to shared memory before later async-proxy accesses:
 /// bulk copies and wgmma.
 __device__ __forceinline__ void fence_proxy_async_shared() {

@@ -47,7 +47,6 @@ class PlannedExperts {
     std::vector<cuda::ExpertSection>& layer = layers.emplace_back();
     for (const cuda::CudaLinearPlan& section : sections) {
       layer.push_back({.kind = kind_of(section),
-                       .dtype = section.row_dtype,
                        .group_size = section.group_size,
                        .N = section.out_features,
                        .K = section.in_features,
@@ -71,7 +70,7 @@ class PlannedExperts {
     for (size_t i = 0; is_grouped && i < indices_.size(); ++i) {
       const std::vector<cuda::ExpertSection>& first = i % 2 == 0 ? gate_up_[0] : down_[0];
       for (GpuLinearPlan& plan : plans[indices_[i]]) {
-        set_grouped(plan, cuda::grouped_kernel_name(first[0].kind));
+        set_grouped(plan, cuda::grouped_kernel_name(*first[0].kind));
       }
     }
     *this = {};

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "halley/cuda/moe/grouped_gemm.h"
+#include "halley/cuda/grouped_gemm/grouped_shape.h"
 #include "halley/kernels/activation/testing/activation_reference.h"
 
 namespace halley::cuda {
@@ -23,10 +23,10 @@ inline std::vector<int32_t> slot_begins(const std::vector<int32_t>& group_sizes)
 inline constexpr int64_t kGatheredRows = 11;
 
 /// A row for each slot.
-inline std::vector<int32_t> random_slot_rows(int64_t num_slots) {
+inline std::vector<int32_t> random_slot_rows(int64_t num_slots, int64_t num_rows) {
   std::mt19937 random(8);
   std::vector<int32_t> rows(static_cast<size_t>(num_slots));
-  for (int32_t& row : rows) row = static_cast<int32_t>(random() % kGatheredRows);
+  for (int32_t& row : rows) row = static_cast<int32_t>(random() % static_cast<uint64_t>(num_rows));
   return rows;
 }
 

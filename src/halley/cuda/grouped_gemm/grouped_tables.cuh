@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "halley/cuda/moe/grouped_tiles.h"
+#include "halley/cuda/grouped_gemm/grouped_tiles.h"
 
 namespace halley::cuda {
 
