@@ -9,6 +9,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/grouped_gemm/wgmma_grouped_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/ops/gather_rows.h"
@@ -235,45 +236,26 @@ size_t GroupedExperts::workspace_bytes(int64_t M, int64_t num_slots, bool is_gat
 
 void GroupedExperts::run(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
                          Matrix y) const {
-  if (runs_by_wgmma(y.num_rows)) {
-    run_wgmma(context, run, x, y);
-  } else {
-    run_mma(context, run, x, y);
-  }
-}
-
-void GroupedExperts::run_mma(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
-                             Matrix y) const {
-  QuantizedGroupedGemm gemm = {.kind = kind_,
-                               .slot_row = run.slot_row,
-                               .expert_begin = run.expert_begin,
-                               .num_experts = num_experts_,
-                               .weights = reinterpret_cast<const GroupedWeight*>(weights_.data()),
-                               .second_half_begin = second_half_begin_,
-                               .epilogue = run.epilogue,
-                               .activation = run.activation,
-                               .is_batch_invariant = is_batch_invariant_};
+  GroupedGemm gemm = {.kind = kind_,
+                      .slot_row = run.slot_row,
+                      .expert_begin = run.expert_begin,
+                      .num_experts = num_experts_,
+                      .weights = reinterpret_cast<const GroupedWeight*>(weights_.data()),
+                      .second_half_begin = second_half_begin_,
+                      .epilogue = run.epilogue,
+                      .activation = run.activation,
+                      .is_batch_invariant = is_batch_invariant_};
   if (const MixedWeight* mixed = first_->weight->mixed()) {
     gemm.group_size = mixed->group_size;
   } else {
-    gemm.weight_stride = first_->weight->rows()->w().row_stride;
+    gemm.weight_stride = first_->weight->rows()->w().row_stride * row_value_bytes(kind_);
+    gemm.maps = reinterpret_cast<const CUtensorMap*>(maps_.data());
   }
-  gemm.x = prepared_rows(context, x, has_offsets_, &gemm.x_scales);
-  quantized_grouped_gemm(context, gemm, y);
-}
-
-void GroupedExperts::run_wgmma(const CudaContext& context, const GroupedRun& run, ConstMatrix x,
-                               Matrix y) const {
-  WgmmaGroupedGemm gemm = {.kind = kind_,
-                           .slot_row = run.slot_row,
-                           .expert_begin = run.expert_begin,
-                           .num_experts = num_experts_,
-                           .weights = reinterpret_cast<const GroupedWeight*>(weights_.data()),
-                           .second_half_begin = second_half_begin_,
-                           .epilogue = run.epilogue,
-                           .activation = run.activation};
-  if (is_rows(kind_)) gemm.maps = reinterpret_cast<const CUtensorMap*>(maps_.data());
-  if (const MixedWeight* mixed = first_->weight->mixed()) gemm.group_size = mixed->group_size;
+  if (!runs_by_wgmma(y.num_rows)) {
+    gemm.x = prepared_rows(context, x, has_offsets_, &gemm.x_scales);
+    quantized_grouped_gemm(context, gemm, y);
+    return;
+  }
   gemm.x = prepared_rows(context, x, has_offsets_ || needs_row_sums(kind_), &gemm.x_scales);
   // One row lies in any order.
   if (run.slot_row != nullptr && x.num_rows > 1) {

@@ -10,8 +10,8 @@
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/gemm_scales.h"
+#include "halley/cuda/grouped_gemm/grouped_gemm.h"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/weights/cuda_linear.h"
@@ -76,8 +76,6 @@ class GroupedExperts {
   GroupedWeight weight_of(const Half& half) const;
   /// Whether so many slots are multiplied by wgmma, not by mma.sync.
   bool runs_by_wgmma(int64_t num_slots) const;
-  void run_mma(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
-  void run_wgmma(const CudaContext& context, const GroupedRun& run, ConstMatrix x, Matrix y) const;
   /// In the type that the kernel takes, rounded, in rows at multiples of 16 bytes; of kinds with
   /// scales these, too.
   ConstMatrix prepared_rows(const CudaContext& context, ConstMatrix x, bool has_sums,

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
+#include "halley/cuda/grouped_gemm/grouped_gemm.h"
+#include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 

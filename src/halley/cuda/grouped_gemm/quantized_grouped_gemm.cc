@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
 #include "halley/cuda/grouped_gemm/grouped_tiles.h"
-#include "halley/cuda/moe/moe_routing.h"
 
 namespace halley::cuda {
 namespace {
@@ -33,24 +30,8 @@ constexpr std::array<TileLaunches, kNumQuantizedKinds> kLaunches = {
     kLaunchesOf<GroupedKind::kU8F16>, kLaunchesOf<GroupedKind::kU8Bf16>,
     kLaunchesOf<GroupedKind::kS8>,    kLaunchesOf<GroupedKind::kE4m3>};
 
-void check_gemm(const QuantizedGroupedGemm& gemm, const Matrix& y) {
-  const ConstMatrix& x = gemm.x;
-  HALLEY_CHECK(!is_float_rows(gemm.kind), gemm.kind);
-  HALLEY_CHECK(x.dtype == input_dtype(gemm.kind), x.dtype, gemm.kind);
-  HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16, y.dtype);
-  HALLEY_CHECK(has_scales(gemm.kind) || y.dtype == x.dtype, x.dtype, y.dtype);
-  HALLEY_CHECK(gemm.num_experts >= 1 && gemm.num_experts <= kExpertsMax, gemm.num_experts);
-  constexpr int64_t kIntMax = std::numeric_limits<int>::max();
-  HALLEY_CHECK(x.num_cols >= 1 && x.num_cols < kIntMax / 4 && y.num_cols < kIntMax / 2 &&
-                   y.num_rows < kIntMax / 2,
-               x.num_cols, y.num_cols, y.num_rows);
-  HALLEY_CHECK(row_alignment(x) == kPieceBytes, x.row_stride);
-  HALLEY_CHECK(gemm.second_half_begin % kHalfOutputsMin == 0, gemm.second_half_begin);
-  HALLEY_CHECK(!is_rows(gemm.kind) || gemm.weight_stride % kPieceBytes == 0, gemm.weight_stride);
-}
-
 /// By the slots that an expert has on average, and by how many tiles there will be.
-Tile choose_tile(const CudaContext& context, const QuantizedGroupedGemm& gemm, const Matrix& y) {
+Tile choose_tile(const CudaContext& context, const GroupedGemm& gemm, const Matrix& y) {
   if (gemm.second_half_begin % kHalfOutputs != 0) return Tile::kLone;
   if (y.num_rows > kSomeTokensMax * gemm.num_experts) return Tile::kMany;
   if (y.num_rows > kFewTokensMax * gemm.num_experts) return Tile::kSome;
@@ -67,35 +48,11 @@ Tile choose_tile(const CudaContext& context, const QuantizedGroupedGemm& gemm, c
 
 }  // namespace
 
-const char* name_of(GroupedKind kind) {
-  if (!is_rows(kind)) return name_of(mixed_kind(kind));
-  if (is_float_rows(kind)) return name_of(input_dtype(kind));
-  return kind == GroupedKind::kS8 ? "s8" : "e4m3";
-}
-
-DType input_dtype(GroupedKind kind) {
-  switch (kind) {
-    case GroupedKind::kU4F16:
-    case GroupedKind::kU8F16:
-    case GroupedKind::kF16:
-      return DType::kF16;
-    case GroupedKind::kU4Bf16:
-    case GroupedKind::kU8Bf16:
-    case GroupedKind::kBf16:
-      return DType::kBf16;
-    case GroupedKind::kE4m3:
-      return DType::kF8E4M3;
-    case GroupedKind::kU4S8:
-    case GroupedKind::kU4GroupS8:
-    case GroupedKind::kS8:
-      return DType::kI8;
-  }
-  HALLEY_CHECK(false, static_cast<int>(kind));
-}
-
-void quantized_grouped_gemm(const CudaContext& context, const QuantizedGroupedGemm& gemm,
-                            Matrix y) {
-  check_gemm(gemm, y);
+void quantized_grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Matrix y) {
+  check_grouped_gemm(gemm, y);
+  HALLEY_CHECK(!is_float_rows(gemm.kind), gemm.kind);
+  HALLEY_CHECK(gemm.second_half_begin % kHalfOutputsMin == 0, gemm.second_half_begin);
+  HALLEY_CHECK(!is_rows(gemm.kind) || gemm.weight_stride % kPieceBytes == 0, gemm.weight_stride);
   if (y.num_rows == 0 || y.num_cols == 0) return;
   const ConstMatrix& x = gemm.x;
   const int64_t x_bytes = bits_of(x.dtype) / 8, y_bytes = bits_of(y.dtype) / 8;

@@ -96,7 +96,7 @@ TEST_F(QuantizedGroupedGpuTest, ARowsBitsDoNotDependOnTheTile) {
     wide.is_joined = true;
     wide.is_batch_invariant = true;
     const GroupedOperands operands(wide, kind, stream_);
-    QuantizedGroupedGemm gemm = operands.gemm();
+    GroupedGemm gemm = operands.gemm();
     quantized_grouped_gemm(context_, gemm, operands.y().matrix());
     const std::vector<float> all = operands.y().get(stream_);
     // One row alone, of expert 1; its number stays, by which it has a scale.

@@ -21,7 +21,7 @@ struct WgmmaTiles {
   __device__ __forceinline__ int count() const {
     return tables.row_tile_begin[grid.num_experts] * grid.output_tiles;
   }
-  /// first_output of it is in rows of weights of a tile, not in outputs.
+  /// Its first_output counts rows of weights: twice the outputs of a gated GEMM.
   __device__ __forceinline__ GroupedTile at(int index) const {
     return find_tile(grid, tables.expert_begin, tables.row_tile_begin, index);
   }

@@ -7,8 +7,8 @@
 #include <cuda.h>
 
 #include "halley/cuda/gemm/gemm_scales.h"
+#include "halley/cuda/grouped_gemm/grouped_gemm.h"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_tile.h"
 #include "halley/cuda/runtime/cuda_context.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -13,7 +12,6 @@
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/grouped_gemm/wgmma_grouped_arguments.h"
-#include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::cuda {
@@ -55,7 +53,7 @@ constexpr auto kLaunches = all_launches(std::make_index_sequence<kNumGroupedKind
 
 /// The first whose tokens are enough for the slots that an expert has on average, with a third to
 /// spare, or the largest.
-size_t choose_tile(const WgmmaGroupedGemm& gemm, const Matrix& y) {
+size_t choose_tile(const GroupedGemm& gemm, const Matrix& y) {
   size_t found = 0;
   for (size_t tile = 0; tile < kTokens.size(); ++tile) {
     if (!has_wgmma_tile(gemm.kind, kTokens[tile])) continue;
@@ -65,30 +63,21 @@ size_t choose_tile(const WgmmaGroupedGemm& gemm, const Matrix& y) {
   return found;
 }
 
-void check_gemm(const CudaContext& context, const WgmmaGroupedGemm& gemm, const Matrix& y) {
+void check_gemm(const CudaContext& context, const GroupedGemm& gemm, const Matrix& y) {
   if (context.device.compute_major != 9 || context.device.compute_minor != 0) {
     throw UnsupportedError(str("grouped GEMM by wgmma: expected compute capability 9.0, got ",
                                context.device.compute_major, ".", context.device.compute_minor,
                                ". Use quantized_grouped_gemm()."));
   }
-  const ConstMatrix& x = gemm.x;
-  HALLEY_CHECK(x.dtype == input_dtype(gemm.kind), x.dtype, gemm.kind);
-  HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16, y.dtype);
-  HALLEY_CHECK(has_scales(gemm.kind) || y.dtype == x.dtype, x.dtype, y.dtype);
-  HALLEY_CHECK(x.num_rows == y.num_rows || x.num_rows == 1, x.num_rows, y.num_rows);
-  HALLEY_CHECK(gemm.num_experts >= 1 && gemm.num_experts <= kExpertsMax, gemm.num_experts);
-  constexpr int64_t kIntMax = std::numeric_limits<int>::max();
-  HALLEY_CHECK(x.num_cols >= 1 && x.num_cols < kIntMax / 4 && y.num_cols < kIntMax / 4 &&
-                   y.num_rows < kIntMax / 2,
-               x.num_cols, y.num_cols, y.num_rows);
-  HALLEY_CHECK(row_alignment(x) == kPieceBytes, x.row_stride);
+  check_grouped_gemm(gemm, y);
+  HALLEY_CHECK(gemm.x.num_rows == y.num_rows || gemm.x.num_rows == 1, gemm.x.num_rows, y.num_rows);
   HALLEY_CHECK(gemm.second_half_begin % kHalfOutputs == 0, gemm.second_half_begin);
   HALLEY_CHECK(is_rows(gemm.kind) == (gemm.maps != nullptr), gemm.kind);
   HALLEY_CHECK(!needs_row_sums(gemm.kind) || gemm.x_scales.x_sums != nullptr, gemm.kind);
 }
 
 /// The ring and all of shared memory, for a tile.
-void set_ring(const CudaContext& context, const WgmmaGroupedGemm& gemm, int tokens,
+void set_ring(const CudaContext& context, const GroupedGemm& gemm, int tokens,
               WgmmaGroupedArguments* args) {
   const MixedKind kind = ring_kind(gemm.kind);
   const MixedTile tile = {tokens, kWgmmaTileRows};
@@ -111,7 +100,7 @@ CUtensorMap wgmma_rows_map(ConstMatrix rows) {
                   .box_rows = kSubTileRows});
 }
 
-void wgmma_grouped_gemm(const CudaContext& context, const WgmmaGroupedGemm& gemm, Matrix y) {
+void wgmma_grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Matrix y) {
   check_gemm(context, gemm, y);
   if (y.num_rows == 0 || y.num_cols == 0) return;
   const ConstMatrix& x = gemm.x;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
+#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/grouped_gemm/testing/grouped_operands.h"
 #include "halley/cuda/grouped_gemm/wgmma_grouped_gemm.h"
 #include "halley/cuda/testing/device_matrix.h"
@@ -122,7 +123,7 @@ TEST_F(WgmmaGroupedGpuTest, OneRowNeedsNoOrderOfSlots) {
     shape.is_gathered = true;
     SCOPED_TRACE(str(shape, " of ", kind));
     const GroupedOperands operands(shape, kind, stream_);
-    WgmmaGroupedGemm gemm = operands.wgmma_gemm();
+    GroupedGemm gemm = operands.wgmma_gemm();
     gemm.x = operands.x().matrix();
     wgmma_grouped_gemm(context_, gemm, operands.y().matrix());
     operands.expect_right(wgmma_error(kind));
@@ -136,7 +137,7 @@ TEST_F(WgmmaGroupedGpuTest, ARowsBitsDoNotDependOnTheTile) {
     GroupedCase shape = {{3, 300}, 192, 1000, GroupedEpilogue::kGated};
     shape.is_joined = true;
     const GroupedOperands operands(shape, kind, stream_);
-    WgmmaGroupedGemm gemm = operands.wgmma_gemm();
+    GroupedGemm gemm = operands.wgmma_gemm();
     wgmma_grouped_gemm(context_, gemm, operands.y().matrix());
     const std::vector<float> all = operands.y().get(stream_);
     // Rows of expert 1 alone, in tiles of 64 and 32 tokens; their numbers stay, by which they have

@@ -7,6 +7,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cuda/grouped_gemm/grouped_shape.h"
+#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/library/checked_arguments.h"
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/runtime/cuda_check.h"

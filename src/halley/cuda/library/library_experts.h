@@ -5,7 +5,6 @@
 #include <span>
 
 #include "halley/core/matrix.h"
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
 #include "halley/cuda/library/halley_kernels.h"
 #include "halley/cuda/library/library_weight.h"
 #include "halley/cuda/runtime/cuda_context.h"

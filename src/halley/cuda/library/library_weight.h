@@ -12,7 +12,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
-#include "halley/cuda/grouped_gemm/quantized_grouped_gemm.h"
+#include "halley/cuda/grouped_gemm/grouped_gemm.h"
 #include "halley/cuda/library/halley_kernels.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/runtime/cuda_context.h"

@@ -96,7 +96,9 @@ class GroupedTestWeight {
   CUtensorMap map(int64_t begin, int64_t N) const {
     return wgmma_rows_map(rows_->matrix().rows(begin, begin + N));
   }
-  int64_t stride_bytes() const { return rows_ == nullptr ? 0 : rows_->matrix().row_stride; }
+  int64_t stride_bytes() const {
+    return rows_ == nullptr ? 0 : rows_->matrix().row_stride * row_value_bytes(kind_);
+  }
   int64_t out_features() const { return N_; }
 
   std::vector<float> numbers;  // [N, K]
@@ -199,23 +201,14 @@ class GroupedOperands {
   }
 
   /// Its x lies in the order of slots.
-  WgmmaGroupedGemm wgmma_gemm() const {
-    const QuantizedGroupedGemm all = gemm();
-    return {.kind = kind_,
-            .x = slots_.matrix(),
-            .x_scales = all.x_scales,
-            .slot_row = all.slot_row,
-            .expert_begin = all.expert_begin,
-            .num_experts = all.num_experts,
-            .weights = all.weights,
-            .maps = maps_ == nullptr ? nullptr : maps_->data(),
-            .second_half_begin = all.second_half_begin,
-            .group_size = all.group_size,
-            .epilogue = all.epilogue};
+  GroupedGemm wgmma_gemm() const {
+    GroupedGemm of_slots = gemm();
+    of_slots.x = slots_.matrix();
+    return of_slots;
   }
 
-  QuantizedGroupedGemm gemm() const {
-    QuantizedGroupedGemm gemm = {
+  GroupedGemm gemm() const {
+    GroupedGemm gemm = {
         .kind = kind_,
         .x = x_.matrix(),
         .slot_row = shape_.is_gathered ? slot_row_on_device_.data() : nullptr,
@@ -229,6 +222,7 @@ class GroupedOperands {
                           ? shape_.K
                           : test_group_size(mixed_kind(kind_), shape_.K, shape_.group_size)),
         .weight_stride = weights_[0].stride_bytes(),
+        .maps = maps_ == nullptr ? nullptr : maps_->data(),
         .epilogue = shape_.epilogue,
         .is_batch_invariant = shape_.is_batch_invariant};
     if (has_scales(kind_)) {
