@@ -116,7 +116,7 @@ TEST(ModelPlan, ExpertsOnAGpuRunTogether) {
     const bool is_expert = part.name.find(".experts.") != std::string::npos;
     num_experts += is_expert ? 1 : 0;
     for (const GpuLinearPlan& linear : part.gpu_plans) {
-      EXPECT_EQ(linear.kernel == "grouped_gemm_bf16", is_expert)
+      EXPECT_EQ(linear.kernel == "grouped_gemm_f16", is_expert)
           << part.name << " " << linear.kernel;
     }
     for (const LinearPlan& linear : part.plans) EXPECT_EQ(linear.kernel, nullptr) << part.name;
