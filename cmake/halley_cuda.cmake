@@ -18,9 +18,9 @@ target_compile_options(halley_settings INTERFACE
   # It overlooks the `requires` of BasicMatrix's conversion.
   "$<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=554>")
 
-# halley_kernel_instances(MODULE cuda/moe HEADERS grouped_gemm.cuh [NAMESPACE halley::attention]
-#                         PARAMETERS "const CudaContext&, const GroupedParams&"
-#                         INSTANCES "launch_grouped<DType::kF16, NarrowShape>" ...)
+# halley_kernel_instances(MODULE cuda/x HEADERS x_kernel.cuh [NAMESPACE halley::attention]
+#                         PARAMETERS "const CudaContext&, const XArguments&"
+#                         INSTANCES "launch_x<DType::kF16, 64>" ...)
 # Compiles instances of a function template of the module's HEADERS, which gives void, each as a
 # source file of its own, so that they compile next to each other. A header without device code
 # declares the template for its callers: an instance that is not listed does not link.
