@@ -34,6 +34,22 @@ DType input_dtype(GroupedKind kind) {
   HALLEY_CHECK(false, static_cast<int>(kind));
 }
 
+GroupedBaseArguments base_arguments(const GroupedGemm& gemm, const Matrix& y) {
+  return {.slot_row = gemm.slot_row,
+          .expert_begin = gemm.expert_begin,
+          .weights = gemm.weights,
+          .num_experts = static_cast<int>(gemm.num_experts),
+          .num_outputs = static_cast<int>(y.num_cols),
+          .num_groups = is_rows(gemm.kind) ? 0 : chunk_groups(gemm.group_size),
+          .num_slots = y.num_rows,
+          .x_scales = gemm.x_scales,
+          .y = y.data,
+          .y_stride_bytes = y.row_stride * bits_of(y.dtype) / 8,
+          .is_y_bf16 = y.dtype == DType::kBf16,
+          .epilogue = gemm.epilogue,
+          .activation = gemm.activation};
+}
+
 void check_grouped_gemm(const GroupedGemm& gemm, const Matrix& y) {
   const ConstMatrix& x = gemm.x;
   HALLEY_CHECK(x.dtype == input_dtype(gemm.kind), x.dtype, gemm.kind);

@@ -2,6 +2,7 @@
 // launch, weights in the bits that they are stored in. See README.md in this folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <cuda.h>
@@ -59,6 +60,23 @@ struct GroupedGemm {
   /// A row's bits do not depend on how many slots there are. Of s8 they never do.
   bool is_batch_invariant = false;
 };
+
+/// A launch of either kernel passes this on.
+struct GroupedBaseArguments {
+  const int32_t* slot_row = nullptr;
+  const int32_t* expert_begin = nullptr;
+  const GroupedWeight* weights = nullptr;
+  int num_experts = 0, num_outputs = 0;
+  int num_groups = 0;  // of a packed tile
+  int64_t num_slots = 0;
+  RowScales x_scales = {};
+  std::byte* y = nullptr;
+  int64_t y_stride_bytes = 0;
+  bool is_y_bf16 = false;
+  GroupedEpilogue epilogue = GroupedEpilogue::kNone;
+  Activation activation = Activation::kSilu;
+};
+GroupedBaseArguments base_arguments(const GroupedGemm& gemm, const Matrix& y);
 
 /// Checks what both kernels ask of types and sizes; y [num_slots, N].
 void check_grouped_gemm(const GroupedGemm& gemm, const Matrix& y);

@@ -20,7 +20,7 @@ struct QuantizedGroupedTables {
 
   __host__ __device__ static constexpr int bytes_of(int num_experts, int num_halves,
                                                     int num_tokens) {
-    return num_experts * num_halves * 8 + SlotTables::bytes_of(num_experts) + num_tokens * 4;
+    return num_experts * num_halves * 8 + slot_table_bytes(num_experts) + num_tokens * 4;
   }
 };
 

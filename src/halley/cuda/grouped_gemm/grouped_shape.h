@@ -60,6 +60,10 @@ constexpr MixedKind mixed_kind(GroupedKind kind) { return static_cast<MixedKind>
 constexpr bool has_scales(GroupedKind kind) {
   return is_rows(kind) ? !is_float_rows(kind) : is_s8(mixed_kind(kind));
 }
+/// Whether accumulators are integers, and exact.
+constexpr bool has_integer_sums(GroupedKind kind) {
+  return has_scales(kind) && kind != GroupedKind::kE4m3;
+}
 
 /// A row block is 16 outputs; a stage has 128 inputs of some row blocks and of some tokens.
 inline constexpr int kBlockOutputs = 16;

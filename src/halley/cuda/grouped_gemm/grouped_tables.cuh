@@ -10,10 +10,6 @@ namespace halley::cuda {
 struct SlotTables {
   int32_t* expert_begin;    // [E + 1]: slots
   int32_t* row_tile_begin;  // [E + 1]: tiles of `tile_rows` slots
-
-  __host__ __device__ static constexpr int bytes_of(int num_experts) {
-    return 2 * (num_experts + 1) * 4;
-  }
 };
 
 /// By all threads, from expert_begin in device memory; complete behind the next barrier.

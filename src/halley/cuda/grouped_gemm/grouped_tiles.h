@@ -30,6 +30,11 @@ struct GroupedGrid {
   int output_tiles = 0;
 };
 
+/// Bytes of expert_begin and row_tile_begin, as find_tile() has them.
+constexpr int slot_table_bytes(int num_experts) {
+  return 2 * (num_experts + 1) * int{sizeof(int32_t)};
+}
+
 /// Tiles are in the order of experts, then of outputs, then of rows, so that tiles that share a
 /// part of a weight run at about the same time. expert_begin [E + 1]: slots; row_tile_begin
 /// [E + 1]: row tiles of the experts before; tile < row_tile_begin[E] * output_tiles.

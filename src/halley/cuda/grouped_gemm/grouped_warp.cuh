@@ -6,6 +6,7 @@
 
 #include "halley/cuda/grouped_gemm/grouped_arguments.h"
 #include "halley/cuda/grouped_gemm/grouped_decode.cuh"
+#include "halley/cuda/grouped_gemm/grouped_finish.cuh"
 #include "halley/cuda/grouped_gemm/grouped_loader.cuh"
 #include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
@@ -281,18 +282,10 @@ class GroupedWarp {
     }
   };
 
-  /// As finish_four() (mma_epilogue.cuh).
   __device__ static float finished(const Outputs& outputs, const Tokens& tokens, int e, Sum sum) {
     const int h = e / 2, t = e % 2;
-    if constexpr (has_scales(kKind)) {
-      // Values of kU4S8 are multiplied as 16 times the number.
-      constexpr float kFactor = kKind == GroupedKind::kU4S8 ? 0.0625f : 1.0f;
-      float scaled = __fmul_rn(outputs.scale[h], kFactor * static_cast<float>(sum));
-      scaled = fmaf(-outputs.offset[h], tokens.sum[t], scaled);
-      return fmaf(tokens.scale[t], scaled, outputs.bias[h]);
-    } else {
-      return sum + outputs.bias[h];
-    }
+    return finished_sum<kKind>(sum, outputs.scale[h], outputs.offset[h], outputs.bias[h],
+                               tokens.scale[t], tokens.sum[t]);
   }
 
   /// Sixteen outputs of eight tokens.

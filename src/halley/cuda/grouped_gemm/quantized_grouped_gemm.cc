@@ -40,9 +40,7 @@ Tile choose_tile(const CudaContext& context, const GroupedGemm& gemm, const Matr
                                                    gemm.epilogue == GroupedEpilogue::kGated,
                                                    FewTile::kRowBlocks * kBlockOutputs);
   // Its warps add the inputs of a stage in two parts. Accumulators of integers are exact.
-  const bool is_exact =
-      gemm.kind == GroupedKind::kS8 || (!is_rows(gemm.kind) && is_s8(mixed_kind(gemm.kind)));
-  const bool may_be_lone = is_exact || !gemm.is_batch_invariant;
+  const bool may_be_lone = has_integer_sums(gemm.kind) || !gemm.is_batch_invariant;
   return may_be_lone && tiles < int64_t{2} * context.device.num_sms ? Tile::kLone : Tile::kFew;
 }
 
@@ -55,33 +53,21 @@ void quantized_grouped_gemm(const CudaContext& context, const GroupedGemm& gemm,
   HALLEY_CHECK(!is_rows(gemm.kind) || gemm.weight_stride % kPieceBytes == 0, gemm.weight_stride);
   if (y.num_rows == 0 || y.num_cols == 0) return;
   const ConstMatrix& x = gemm.x;
-  const int64_t x_bytes = bits_of(x.dtype) / 8, y_bytes = bits_of(y.dtype) / 8;
+  const int64_t x_bytes = bits_of(x.dtype) / 8;
   GroupedArguments args;
+  static_cast<GroupedBaseArguments&>(args) = base_arguments(gemm, y);
   args.x = reinterpret_cast<const uint8_t*>(x.data);
   args.x_stride_bytes = x.row_stride * x_bytes;
   args.x_row_bytes = static_cast<int>(x.num_cols * x_bytes);
-  args.slot_row = gemm.slot_row;
-  args.expert_begin = gemm.expert_begin;
-  args.weights = gemm.weights;
   args.second_half_block = static_cast<int>(gemm.second_half_begin / kBlockOutputs);
   args.weight_step_bytes = gemm.weight_stride;
   if (!is_rows(gemm.kind)) {
     args.weight_step_bytes = chunk_bytes(mixed_kind(gemm.kind), gemm.group_size);
-    args.num_groups = chunk_groups(gemm.group_size);
     args.group_shift = std::countr_zero(static_cast<unsigned>(gemm.group_size / kStepInputs));
   }
-  args.num_experts = static_cast<int>(gemm.num_experts);
-  args.num_outputs = static_cast<int>(y.num_cols);
   args.num_chunks = static_cast<int>(ceil_div<int64_t>(x.num_cols, kChunkInputs));
-  args.num_slots = y.num_rows;
-  args.x_scales = gemm.x_scales;
-  args.y = y.data;
-  args.y_stride_bytes = y.row_stride * y_bytes;
-  args.is_y_bf16 = y.dtype == DType::kBf16;
   args.is_in_pairs = y.num_cols % 2 == 0 && args.y_stride_bytes % 4 == 0 &&
                      std::bit_cast<uintptr_t>(y.data) % 4 == 0;
-  args.epilogue = gemm.epilogue;
-  args.activation = gemm.activation;
   const Tile tile = choose_tile(context, gemm, y);
   kLaunches[static_cast<size_t>(gemm.kind)][static_cast<size_t>(tile)](context, args);
 }

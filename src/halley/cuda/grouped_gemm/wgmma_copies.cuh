@@ -96,9 +96,9 @@ __device__ __forceinline__ void copy_wgmma_weights(const WgmmaGroupedArguments& 
       __syncwarp();
       if constexpr (is_rows(kKind)) {
         if (lane < kNumSubTiles) {
-          constexpr int kInputs = kStageRowOfBytes / row_value_bytes(kKind);
+          constexpr int kInputs = kStageRowBytes / row_value_bytes(kKind);
           ptx::cp_async_bulk_tensor_2d(
-              to + static_cast<uint32_t>(lane * kSubTileRows * kStageRowOfBytes), map, k * kInputs,
+              to + static_cast<uint32_t>(lane * kSubTileRows * kStageRowBytes), map, k * kInputs,
               first_row, full);
         }
       } else {
@@ -126,12 +126,12 @@ __device__ __forceinline__ void copy_wgmma_tokens(const CUtensorMap& x_map,
       const uint32_t to = ring.x_stage(args.ring, stage.index);
       ptx::mbarrier_wait_parity(ring.empty(args.ring, stage.index), stage.parity);
       if constexpr (is_rows(kKind)) {
-        constexpr int kInputs = kStageRowOfBytes / row_value_bytes(kKind);
+        constexpr int kInputs = kStageRowBytes / row_value_bytes(kKind);
         ptx::cp_async_bulk_tensor_2d(to, &x_map, k * kInputs, row, full);
       } else {
         ptx::cp_async_bulk_tensor_2d(to, &x_map, k * kChunkInputs, row, full);
         if constexpr (!has_scales(kKind)) {
-          ptx::cp_async_bulk_tensor_2d(to + kTokens * kStageRowOfBytes, &x_map,
+          ptx::cp_async_bulk_tensor_2d(to + kTokens * kStageRowBytes, &x_map,
                                        k * kChunkInputs + kChunkInputs / 2, row, full);
         }
       }

@@ -22,37 +22,25 @@ inline constexpr int kWgmmaTileRows = 256;
 inline constexpr int kSubTileRows = 64;
 inline constexpr int kNumSubTiles = kWgmmaTileRows / kSubTileRows;
 /// Bytes of a row of weights, and of a token, in a stage of rows.
-inline constexpr int kStageRowOfBytes = 128;
+inline constexpr int kStageRowBytes = 128;
 
 /// The kind of packed tiles whose stages a kind's are like: rows have those of s8, of 128 bytes.
 constexpr MixedKind ring_kind(GroupedKind kind) {
   return is_rows(kind) ? MixedKind::kU4S8 : mixed_kind(kind);
 }
 
-struct WgmmaGroupedArguments {
+struct WgmmaGroupedArguments : GroupedBaseArguments {
   /// The ring alone: stages, packed tiles, shared memory.
   MixedArguments ring;
   int tables = 0;  // offset in shared memory of SlotTables
-  const GroupedWeight* weights = nullptr;
   const CUtensorMap* maps = nullptr;
-  const int32_t* slot_row = nullptr;
-  const int32_t* expert_begin = nullptr;
-  int num_experts = 0, num_outputs = 0;
   int num_stages_of_k = 0;
   int output_tiles = 0;
-  int num_groups = 0;        // of a packed tile
   int num_sub_tiles = 0;     // of a weight in packed tiles
   int second_half_tile = 0;  // sub-tiles before the second half
-  int64_t num_slots = 0;
   bool has_one_row = false;  // of x, for all slots
-  RowScales x_scales = {};
-  std::byte* y = nullptr;
-  int64_t y_stride_bytes = 0;
-  bool is_y_bf16 = false;
   /// Eight neighbours of y can be written at once.
   bool is_in_eights = false;
-  GroupedEpilogue epilogue = GroupedEpilogue::kNone;
-  Activation activation = Activation::kSilu;
 };
 
 /// The instances are listed in CMakeLists.txt.

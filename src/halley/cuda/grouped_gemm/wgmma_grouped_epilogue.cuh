@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "halley/cuda/grouped_gemm/grouped_finish.cuh"
 #include "halley/cuda/grouped_gemm/grouped_tiles.h"
 #include "halley/cuda/grouped_gemm/wgmma_grouped_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
@@ -22,7 +23,7 @@ namespace halley::cuda {
 template <GroupedKind kKind, int kTokens>
 class WgmmaGroupedEpilogue {
  public:
-  using Sum = std::conditional_t<has_scales(kKind) && kKind != GroupedKind::kE4m3, int32_t, float>;
+  using Sum = std::conditional_t<has_integer_sums(kKind), int32_t, float>;
   using Sums = Sum[2][kTokens / 2];
 
   __device__ __forceinline__ WgmmaGroupedEpilogue(const WgmmaGroupedArguments& args,
@@ -106,7 +107,7 @@ class WgmmaGroupedEpilogue {
 
   /// A thread has two outputs of a sub-tile, eight from each other.
   struct Outputs {
-    float scale[2], offset[2], bias[2];
+    float scale[2] = {1, 1}, offset[2] = {0, 0}, bias[2] = {0, 0};
   };
 
   /// Calls body(values of both sub-tiles, where the first is staged) for eight tokens at a time.
@@ -171,24 +172,18 @@ class WgmmaGroupedEpilogue {
     }
   }
 
-  /// As GroupedWarp::finished(): the same bits.
   __device__ __forceinline__ static float finished(const Outputs& outputs, const uint4& tokens,
                                                    int e, Sum sum) {
     const int u = e / 2;
-    if constexpr (has_scales(kKind)) {
-      const auto row_sum = static_cast<int32_t>(e % 2 == 0 ? tokens.y : tokens.w);
-      // Values of kU4GroupS8 are multiplied as 128 more than they are, of kU4S8 as 16 times that.
-      if constexpr (kKind == GroupedKind::kU4GroupS8) {
-        sum = static_cast<int32_t>(static_cast<uint32_t>(sum) -
-                                   128u * static_cast<uint32_t>(row_sum));
-      }
-      constexpr float kFactor = kKind == GroupedKind::kU4S8 ? 0.0625f : 1.0f;
-      float scaled = __fmul_rn(outputs.scale[u], kFactor * static_cast<float>(sum));
-      scaled = fmaf(-outputs.offset[u], static_cast<float>(row_sum), scaled);
-      return fmaf(__uint_as_float(e % 2 == 0 ? tokens.x : tokens.z), scaled, outputs.bias[u]);
-    } else {
-      return sum + outputs.bias[u];
+    const auto row_sum = static_cast<int32_t>(e % 2 == 0 ? tokens.y : tokens.w);
+    // Values of kU4GroupS8 are multiplied as 128 more than they are.
+    if constexpr (kKind == GroupedKind::kU4GroupS8) {
+      sum =
+          static_cast<int32_t>(static_cast<uint32_t>(sum) - 128u * static_cast<uint32_t>(row_sum));
     }
+    const float x_scale = __uint_as_float(e % 2 == 0 ? tokens.x : tokens.z);
+    return finished_sum<kKind>(sum, outputs.scale[u], outputs.offset[u], outputs.bias[u], x_scale,
+                               static_cast<float>(row_sum));
   }
 
   /// A lane's row of eight tokens is staged there, 64 outputs each. Lanes 0 to 15 name tokens of

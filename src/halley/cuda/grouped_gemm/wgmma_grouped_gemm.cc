@@ -83,9 +83,9 @@ void set_ring(const CudaContext& context, const GroupedGemm& gemm, int tokens,
   const MixedTile tile = {tokens, kWgmmaTileRows};
   MixedArguments& ring = args->ring;
   ring.chunk_bytes =
-      is_rows(gemm.kind) ? kChunkOutputs * kStageRowOfBytes : chunk_bytes(kind, gemm.group_size);
-  const auto available = static_cast<int>(context.device.shared_bytes_max) -
-                         (2 * args->num_experts + 2) * int{sizeof(int32_t)};
+      is_rows(gemm.kind) ? kChunkOutputs * kStageRowBytes : chunk_bytes(kind, gemm.group_size);
+  const auto available =
+      static_cast<int>(context.device.shared_bytes_max) - slot_table_bytes(args->num_experts);
   ring.num_stages = num_stages_of(kind, tile, ring.chunk_bytes, /*num_ranks=*/1, available);
   HALLEY_CHECK(ring.num_stages >= 2, gemm.kind, tokens, ring.num_stages);
   ring.shared = mixed_shared(kind, tile, ring.chunk_bytes, ring.num_stages, /*num_ranks=*/1);
@@ -96,7 +96,7 @@ void set_ring(const CudaContext& context, const GroupedGemm& gemm, int tokens,
 
 CUtensorMap wgmma_rows_map(ConstMatrix rows) {
   return box_map({.matrix = rows,
-                  .box_cols = kStageRowOfBytes * 8 / static_cast<int>(bits_of(rows.dtype)),
+                  .box_cols = kStageRowBytes * 8 / static_cast<int>(bits_of(rows.dtype)),
                   .box_rows = kSubTileRows});
 }
 
@@ -106,39 +106,27 @@ void wgmma_grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Mat
   const ConstMatrix& x = gemm.x;
   const bool is_gated = gemm.epilogue == GroupedEpilogue::kGated;
   WgmmaGroupedArguments args;
-  args.weights = gemm.weights;
+  static_cast<GroupedBaseArguments&>(args) = base_arguments(gemm, y);
   args.maps = gemm.maps;
-  args.slot_row = gemm.slot_row;
-  args.expert_begin = gemm.expert_begin;
-  args.num_experts = static_cast<int>(gemm.num_experts);
-  args.num_outputs = static_cast<int>(y.num_cols);
   args.output_tiles = num_output_tiles(args.num_outputs, is_gated, kWgmmaTileRows);
   args.num_stages_of_k = static_cast<int>(ceil_div<int64_t>(x.num_cols, kChunkInputs));
   if (is_rows(gemm.kind)) {
     args.num_stages_of_k = static_cast<int>(
-        ceil_div<int64_t>(x.num_cols * row_value_bytes(gemm.kind), kStageRowOfBytes));
+        ceil_div<int64_t>(x.num_cols * row_value_bytes(gemm.kind), kStageRowBytes));
   } else {
-    args.num_groups = chunk_groups(gemm.group_size);
     args.ring.group_shift = std::countr_zero(static_cast<unsigned>(gemm.group_size / kStepInputs));
     // Both halves have as many outputs.
     const int64_t outputs = gemm.second_half_begin + y.num_cols;
     args.num_sub_tiles = static_cast<int>(2 * ceil_div<int64_t>(outputs, kChunkOutputs));
     args.second_half_tile = static_cast<int>(gemm.second_half_begin / kSubTileRows);
   }
-  args.num_slots = y.num_rows;
   args.has_one_row = x.num_rows == 1;
-  args.x_scales = gemm.x_scales;
-  args.y = y.data;
-  args.y_stride_bytes = y.row_stride * bits_of(y.dtype) / 8;
-  args.is_y_bf16 = y.dtype == DType::kBf16;
   args.is_in_eights = y.num_cols % 8 == 0 && row_alignment(y) == kPieceBytes;
-  args.epilogue = gemm.epilogue;
-  args.activation = gemm.activation;
   const size_t tile = choose_tile(gemm, y);
   set_ring(context, gemm, kTokens[tile], &args);
   const CUtensorMap x_map =
       box_map({.matrix = x,
-               .box_cols = kStageRowOfBytes * 8 / static_cast<int>(bits_of(x.dtype)),
+               .box_cols = kStageRowBytes * 8 / static_cast<int>(bits_of(x.dtype)),
                .box_rows = kTokens[tile]});
   kLaunches[static_cast<size_t>(gemm.kind)][tile](context, x_map, args);
 }

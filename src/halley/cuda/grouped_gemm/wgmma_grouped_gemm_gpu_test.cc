@@ -44,8 +44,8 @@ class WgmmaGroupedGpuTest : public GpuTest {
 /// Tiles of 16, 32, 64 and 128 tokens; half a gate is a multiple of 64 outputs where both halves
 /// are in one weight.
 TEST_F(WgmmaGroupedGpuTest, AgreesWithTheDefinition) {
-  const std::vector<std::vector<int32_t>> groups = {
-      {1}, {30, 0, 17}, {40, 33}, {0, 65, 100}, {128, 0, 257, 3}};
+  const std::vector<std::vector<int32_t>> groups = {{1},      {12, 0, 17},  {30, 0, 17},
+                                                    {40, 33}, {0, 65, 100}, {128, 0, 257, 3}};
   for (const GroupedKind kind : kAllKinds) {
     for (const std::vector<int32_t>& sizes : groups) {
       for (const int64_t N : {1, 64, 96, 200, 320}) {
@@ -81,6 +81,22 @@ TEST_F(WgmmaGroupedGpuTest, HasGroupsOfEverySize) {
         shape.is_joined = group_size != 64;
         expect_right(shape, kind);
         if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(WgmmaGroupedGpuTest, ActivationsAreRight) {
+  for (const GroupedKind kind : {GroupedKind::kF16, GroupedKind::kBf16, GroupedKind::kU4S8}) {
+    for (const auto activation : {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
+      for (const auto epilogue : {GroupedEpilogue::kActivation, GroupedEpilogue::kGated}) {
+        for (const std::vector<int32_t>& sizes :
+             {std::vector<int32_t>{3, 5}, std::vector<int32_t>{70, 5}}) {
+          GroupedCase shape = {sizes, 40, 72, epilogue};
+          shape.activation = activation;
+          expect_right(shape, kind, input_dtype(kind) == DType::kF16 ? DType::kF16 : DType::kBf16);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

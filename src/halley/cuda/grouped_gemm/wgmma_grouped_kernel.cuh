@@ -96,8 +96,9 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   } else {
     ptx::setmaxnreg_inc<232>();
     // Not for each tile: with both around the same accumulators ptxas serialises the tensor cores.
-    if (!has_scales(kKind) && !is_rows(kKind) && 1 << args.ring.group_shift == kChunkSteps) {
-      consume_grouped<kKind, kTokens, !has_scales(kKind)>(args, ring, tiles);
+    constexpr bool kHasGroups = !is_rows(kKind) && !has_scales(kKind);
+    if (kHasGroups && 1 << args.ring.group_shift == kChunkSteps) {
+      consume_grouped<kKind, kTokens, kHasGroups>(args, ring, tiles);
     } else {
       consume_grouped<kKind, kTokens, false>(args, ring, tiles);
     }
@@ -115,7 +116,7 @@ void launch_wgmma_grouped(const CudaContext& context, const CUtensorMap& x_map,
                 {.grid = dim3(static_cast<unsigned>(ctas)),
                  .block = dim3(kWgmmaThreads),
                  .shared_bytes = static_cast<size_t>(kStageAlignment + args.tables +
-                                                     SlotTables::bytes_of(args.num_experts))},
+                                                     slot_table_bytes(args.num_experts))},
                 wgmma_grouped_kernel<kKind, kTokens>, x_map, args);
 }
 

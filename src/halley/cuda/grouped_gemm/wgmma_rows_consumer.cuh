@@ -27,8 +27,8 @@ template <GroupedKind kKind, int kTokens>
 struct WgmmaRowsConsumer {
   using Wgmma = RowsWgmma<kKind>;
   using Sum = typename Wgmma::Accumulator;
-  static constexpr int kNumSubTilesOf = 2;
-  using Sums = Sum[kNumSubTilesOf][kTokens / 2];
+  static constexpr int kOwnSubTiles = kNumSubTiles / 2;
+  using Sums = Sum[kOwnSubTiles][kTokens / 2];
   static constexpr bool kIsPromoted = kKind == GroupedKind::kE4m3;
   static constexpr int kSteps = 4;  // of 32 bytes of a row
   /// Rows of 128 bytes, eight of them 1024 bytes from the next, swizzled by 128 bytes (PTX ISA,
@@ -49,7 +49,7 @@ struct WgmmaRowsConsumer {
       ptx::wgmma_ss<Wgmma>(sums, weights + offset, tokens + offset, step > 0 ? 1 : keeps);
     }
   }
-  static constexpr uint64_t kNextSubTile = kSubTileRows * kStageRowOfBytes / 16;
+  static constexpr uint64_t kNextSubTile = kSubTileRows * kStageRowBytes / 16;
 
   static __device__ __forceinline__ void release(const MixedArguments& args, const MixedRing& ring,
                                                  const MixedThread& self, int stage) {
@@ -61,13 +61,13 @@ struct WgmmaRowsConsumer {
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_stages,
                                              ptx::PipelineState* stage, Sums& sums) {
-    constexpr int kOwnBytes = kNumSubTilesOf * kSubTileRows * kStageRowOfBytes;
+    constexpr int kOwnBytes = kOwnSubTiles * kSubTileRows * kStageRowBytes;
     const auto own = static_cast<uint32_t>(self.warpgroup * kOwnBytes);
     ptx::PipelineState at = *stage;
     int previous = 0;
     if constexpr (kIsPromoted) {
 #pragma unroll
-      for (int i = 0; i < kNumSubTilesOf; ++i) {
+      for (int i = 0; i < kOwnSubTiles; ++i) {
 #pragma unroll
         for (int j = 0; j < kTokens / 2; ++j) sums[i][j] = 0;
       }
@@ -81,20 +81,20 @@ struct WgmmaRowsConsumer {
         // One sub-tile after the other: accumulators of both, twice, are too many registers. While
         // a warpgroup adds, the other one multiplies.
 #pragma unroll
-        for (int i = 0; i < kNumSubTilesOf; ++i) {
+        for (int i = 0; i < kOwnSubTiles; ++i) {
           float partial[kTokens / 2];
           ptx::wgmma_fence();
           start_sub_tile(weights + static_cast<uint64_t>(i) * kNextSubTile, tokens, 0, partial);
           ptx::wgmma_commit_group();
           ptx::wgmma_wait_group<0>();
-          if (i + 1 == kNumSubTilesOf) release(args, ring, self, at.index);
+          if (i + 1 == kOwnSubTiles) release(args, ring, self, at.index);
 #pragma unroll
           for (int j = 0; j < kTokens / 2; ++j) sums[i][j] += partial[j];
         }
       } else {
         ptx::wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < kNumSubTilesOf; ++i) {
+        for (int i = 0; i < kOwnSubTiles; ++i) {
           start_sub_tile(weights + static_cast<uint64_t>(i) * kNextSubTile, tokens, k > 0 ? 1 : 0,
                          sums[i]);
         }

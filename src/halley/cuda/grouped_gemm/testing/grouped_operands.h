@@ -40,6 +40,7 @@ struct GroupedCase {
   /// Both halves of a gated GEMM are in one weight.
   bool is_joined = false;
   bool is_batch_invariant = false;
+  Activation activation = Activation::kSilu;
 
   int64_t num_experts() const { return static_cast<int64_t>(group_sizes.size()); }
   int64_t num_halves() const { return epilogue == GroupedEpilogue::kGated ? 2 : 1; }
@@ -224,6 +225,7 @@ class GroupedOperands {
         .weight_stride = weights_[0].stride_bytes(),
         .maps = maps_ == nullptr ? nullptr : maps_->data(),
         .epilogue = shape_.epilogue,
+        .activation = shape_.activation,
         .is_batch_invariant = shape_.is_batch_invariant};
     if (has_scales(kind_)) {
       gemm.x_scales = {.x_scales = device_scales_->data(), .x_sums = device_sums_->data()};
@@ -247,7 +249,7 @@ class GroupedOperands {
             sums[h] = sum_of(row, e * shape_.num_halves() + h, n, sum_error);
           }
           const GroupedSum expected =
-              behind_epilogue(shape_.epilogue, Activation::kSilu, sums[0], sums[1]);
+              behind_epilogue(shape_.epilogue, shape_.activation, sums[0], sums[1]);
           ASSERT_NEAR(y[static_cast<size_t>(slot * shape_.N + n)], expected.value,
                       expected.error + half_step_of(y_dtype_) * std::fabs(expected.value) + 1e-6)
               << "expert " << e << " slot " << slot << " output " << n;
